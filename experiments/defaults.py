@@ -1,0 +1,67 @@
+"""Which pooling, head learning rate and exit weights serve the heads best: the measurements behind our defaults.
+
+Trains the paper's objective once for every combination and task and keeps every run's test scores, exit by exit, in a
+results file; a run that is in the file already is not repeated, so the script can be stopped and started again.
+
+    python experiments/defaults.py --encoder ENCODER --data TREC_FOLDER --data SST5_FOLDER
+"""
+
+from __future__ import annotations
+
+import argparse
+import shutil
+import tempfile
+from itertools import product
+from pathlib import Path
+
+from transformers import AutoTokenizer, set_seed
+
+from exitpoll import EarlyExitModel, TrainingSettings, load_splits, train
+from exitpoll.folders import read_json, write_json
+
+RESULTS = Path(__file__).parent / "results" / "defaults.json"
+POOLINGS = ("mean", "first", "pooler")
+HEAD_LEARNING_RATES = (1e-3, 5e-5)
+
+
+def run(encoder: str, data: str, limit: int, pooling: str, settings: TrainingSettings) -> dict:
+    """Train once and give the test scores of every exit."""
+    splits = load_splits(data, limit=limit, seed=settings.seed)
+    set_seed(settings.seed)
+    model = EarlyExitModel.from_encoder(encoder, labels=splits.label_names, pooling=pooling)
+    scratch = Path(tempfile.mkdtemp(prefix="exitpoll-"))
+    try:
+        trained = train(model, AutoTokenizer.from_pretrained(encoder), splits, scratch / "model", settings)
+    finally:
+        shutil.rmtree(scratch)
+    return {
+        "training_texts": len(splits.train),
+        "metric": trained.metric,
+        "test_scores": [round(score, 4) for score in trained.test_scores],
+        "mean": round(sum(trained.test_scores) / len(trained.test_scores), 4),
+        "seconds": round(trained.seconds),
+    }
+
+
+def main() -> None:
+    """Run what is not in the results file yet."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--encoder", required=True)
+    parser.add_argument("--data", required=True, action="append")
+    parser.add_argument("--limit", type=int, default=5000, help="training texts of each task")
+    parser.add_argument("--weights", default="uniform", choices=("uniform", "depth"))
+    arguments = parser.parse_args()
+    results = read_json(RESULTS) or {}
+    for pooling, data, rate in product(POOLINGS, arguments.data, HEAD_LEARNING_RATES):
+        settings = TrainingSettings(head_learning_rate=rate, weights=arguments.weights)
+        name = f"{Path(data).name} {pooling} head_learning_rate={rate:g} weights={arguments.weights}"
+        if name not in results:
+            outcome = run(arguments.encoder, data, arguments.limit, pooling, settings)
+            results[name] = {"encoder": Path(arguments.encoder).name} | outcome
+            write_json(RESULTS, results)
+        scores = " ".join(f"{100 * score:.1f}" for score in results[name]["test_scores"])
+        print(f"{name}: {scores} (mean {100 * results[name]['mean']:.1f})", flush=True)
+
+
+if __name__ == "__main__":
+    main()

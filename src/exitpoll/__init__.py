@@ -1,0 +1,84 @@
+"""exitpoll: text classifiers that stop reading as soon as the poll of their layers is clear.
+
+Public names load on first use, so that `import exitpoll` and the decision half never import torch. Importing exitpoll
+also makes transformers' Auto classes and pipelines know our folders, as soon as transformers itself is imported.
+"""
+
+from __future__ import annotations
+
+from importlib import import_module
+from importlib.metadata import version
+from types import ModuleType
+from typing import TYPE_CHECKING
+
+from wrapt import when_imported
+
+if TYPE_CHECKING:
+    from exitpoll.config import ExitConfig
+    from exitpoll.data import Splits, Texts, load_splits
+    from exitpoll.errors import InputError
+    from exitpoll.methods import METHODS, TrainingSettings
+    from exitpoll.model import EarlyExitModel, EarlyExitOutput
+    from exitpoll.training import Trained, train
+
+__version__ = version("exitpoll")
+
+_HOMES = {
+    "METHODS": "methods",
+    "EarlyExitModel": "model",
+    "EarlyExitOutput": "model",
+    "ExitConfig": "config",
+    "InputError": "errors",
+    "Splits": "data",
+    "Texts": "data",
+    "Trained": "training",
+    "TrainingSettings": "methods",
+    "load_splits": "data",
+    "train": "training",
+}
+
+__all__ = [
+    "METHODS",
+    "EarlyExitModel",
+    "EarlyExitOutput",
+    "ExitConfig",
+    "InputError",
+    "Splits",
+    "Texts",
+    "Trained",
+    "TrainingSettings",
+    "__version__",
+    "load_splits",
+    "train",
+]
+
+
+def __getattr__(name: str) -> object:
+    """Load a public name from its module on first use."""
+    if name not in _HOMES:
+        raise AttributeError(f"module 'exitpoll' has no attribute '{name}'")
+    value = getattr(import_module(f"exitpoll.{_HOMES[name]}"), name)
+    globals()[name] = value
+    return value
+
+
+def __dir__() -> list[str]:
+    """List the public names, loaded or not."""
+    return __all__
+
+
+@when_imported("transformers.models.auto.configuration_auto")
+def _register_config(auto: ModuleType) -> None:
+    """Let AutoConfig read our config.json."""
+    from exitpoll.config import ExitConfig
+
+    auto.AutoConfig.register(ExitConfig.model_type, ExitConfig)
+
+
+@when_imported("transformers.models.auto.modeling_auto")
+def _register_model(auto: ModuleType) -> None:
+    """Let AutoModelForSequenceClassification, and with it pipelines, load our folders."""
+    from exitpoll.config import ExitConfig
+    from exitpoll.model import EarlyExitModel
+
+    auto.AutoModelForSequenceClassification.register(ExitConfig, EarlyExitModel)

@@ -1,0 +1,57 @@
+"""ExitConfig: what an encoder with a head at each exit is made of."""
+
+from __future__ import annotations
+
+from typing import Any, ClassVar
+
+from transformers import AutoConfig, PreTrainedConfig
+from transformers.configuration_utils import SubConfigSpec
+
+from exitpoll.errors import InputError
+
+HEADS = ("mlp", "linear")
+POOLINGS = ("mean", "first", "pooler")
+
+
+class ExitConfig(PreTrainedConfig):
+    """The encoder's own configuration and what stands on it, saved as config.json.
+
+    Args:
+        encoder: The encoder's configuration.
+        exits: The layers, counted from 1, after which a text may leave; all of them by default.
+        head: "mlp" (one hidden layer, as in the paper) or "linear".
+        shared_head: Let one head serve all exits.
+        native_head: Let transformers' own classification head serve the last exit.
+        pooling: What a head reads: the "mean" of the tokens, the "first" token, or the encoder's own "pooler".
+        head_dropout: Dropout before a head's last linear map.
+        max_length: Longest text read, in tokens.
+        strategy: The strategy that goes with the method the heads were trained by.
+    """
+
+    model_type = "exitpoll"
+    sub_configs_defaults: ClassVar[dict[str, SubConfigSpec]] = {
+        "encoder": SubConfigSpec(config_class=AutoConfig, model_type="bert")
+    }
+
+    encoder: Any = None  # a PreTrainedConfig
+    exits: list[int] | None = None
+    head: str = "mlp"
+    shared_head: bool = False
+    native_head: bool = False
+    pooling: str = "mean"
+    head_dropout: float = 0.1
+    max_length: int = 128
+    strategy: str | None = None
+
+    def __post_init__(self, **kwargs: object) -> None:
+        """Fill in the exits and refuse what cannot be built."""
+        super().__post_init__(**kwargs)
+        depth = self.encoder.num_hidden_layers
+        if self.exits is None:
+            self.exits = list(range(1, depth + 1))
+        if not self.exits or self.exits != sorted(set(self.exits)) or not 1 <= self.exits[0] <= self.exits[-1] <= depth:
+            raise InputError(f"exits {self.exits} must be distinct layers in rising order between 1 and {depth}")
+        if self.head not in HEADS:
+            raise InputError(f"head '{self.head}' is unknown; choose one of: {', '.join(HEADS)}")
+        if self.pooling not in POOLINGS:
+            raise InputError(f"pooling '{self.pooling}' is unknown; choose one of: {', '.join(POOLINGS)}")

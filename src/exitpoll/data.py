@@ -1,0 +1,375 @@
+"""Labelled texts from files, folders or the hub, in three splits: train, calibration, test."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from sklearn.model_selection import train_test_split
+
+from exitpoll.errors import InputError
+from exitpoll.readers import READERS, Row, read_hub
+from exitpoll.tasks import DEFAULT_METRICS, METRICS, TASKS, Task, task_named
+
+logger = logging.getLogger(__name__)
+
+PAIR_COLUMNS = (
+    ("text_a", "text_b"),
+    ("sentence1", "sentence2"),
+    ("question1", "question2"),
+    ("premise", "hypothesis"),
+    ("question", "sentence"),
+)
+TEXT_COLUMNS = ("text", "sentence")
+LABEL_COLUMNS = ("label", "labels")
+SPLIT_STEMS = {"train": ("train",), "dev": ("dev", "validation", "valid", "val", "calibration"), "test": ("test",)}
+CUT_SHARE, CUT_MOST = 0.1, 2000  # a missing split takes this share of train, and no more texts than that
+
+
+@dataclass(frozen=True)
+class Texts:
+    """Some texts or pairs, with their labels if they have any."""
+
+    first: Sequence[str]  # (texts,)
+    second: Sequence[str] | None = None  # (texts,), for pairs
+    labels: NDArray | None = None  # (texts,) class numbers or values; (texts, classes) of 0 and 1 for multi-label
+
+    def __len__(self) -> int:
+        """Count the texts."""
+        return len(self.first)
+
+    def select(self, rows: NDArray) -> Texts:
+        """Pick some texts, in the order given.
+
+        Args:
+            rows: Their numbers.
+
+        Returns:
+            The texts and labels at these rows.
+        """
+        return Texts(
+            first=[self.first[row] for row in rows],
+            second=None if self.second is None else [self.second[row] for row in rows],
+            labels=None if self.labels is None else self.labels[rows],
+        )
+
+
+@dataclass(frozen=True)
+class Splits:
+    """A task's three splits and what is known of its labels."""
+
+    train: Texts
+    calibration: Texts
+    test: Texts
+    label_names: Sequence[str]
+    problem_type: str
+    metric: str
+    notes: Sequence[str] = field(default_factory=tuple)  # what a reader of the numbers should know of the splits
+
+    @property
+    def is_pairs(self) -> bool:
+        """Whether every text is a pair."""
+        return self.train.second is not None
+
+
+@dataclass(frozen=True)
+class _Table:
+    """Rows as read, not yet numbered: raw labels, each with the place it came from."""
+
+    first: list[str]
+    second: list[str] | None
+    labels: list[Any] | None
+    places: list[str]
+
+
+def load_splits(
+    source: str | Path,
+    *,
+    task: str | None = None,
+    text_column: str | None = None,
+    pair_column: str | None = None,
+    label_column: str | None = None,
+    problem_type: str | None = None,
+    label_names: Sequence[str] | None = None,
+    limit: int | None = None,
+    seed: int = 0,
+) -> Splits:
+    """Read a labelled dataset and see to its three splits.
+
+    A folder or hub dataset may bring train, dev and test. Without a labelled test split the dev split is the test
+    split, so that published figures stay comparable; what is still missing is cut from train with a fixed seed.
+
+    Args:
+        source: A CSV, TSV, JSONL or Parquet file, a folder of them, a known task's name or a hub dataset's.
+        task: The task whose metric and columns to use, where the source's name does not say it.
+        text_column: The column of the text; found by convention if not named.
+        pair_column: The column of the second text of a pair.
+        label_column: The column of the label.
+        problem_type: As in transformers; told from the labels if not named.
+        label_names: The classes in the order to number them; sorted as the train split has them if not named.
+        limit: Train on at most this many texts, drawn with the seed.
+        seed: Seed of the cuts and of the draw.
+
+    Returns:
+        The splits, with labels as numbers.
+    """
+    known = _find_task(source, task)
+    wanted = _Columns(text_column, pair_column, label_column)
+    tables = {name: _to_table(rows, wanted) for name, rows in _read_all(source, known).items()}
+    tables = {name: table for name, table in tables.items() if name == "train" or table.labels is not None}
+    if tables["train"].labels is None:
+        raise InputError(f"'{source}': no label column found (looked for: {', '.join(LABEL_COLUMNS)}); name it")
+    kind = problem_type or _problem_of(tables["train"].labels)
+    number, names = _label_numbers(tables["train"], kind, label_names)
+    numbered = {name: Texts(table.first, table.second, number(table)) for name, table in tables.items()}
+    metric = known.metric if known is not None and kind == "single_label_classification" else DEFAULT_METRICS[kind]
+    splits = _complete(numbered, names, kind, metric, seed)
+    return splits if limit is None else _limited(splits, limit, seed)
+
+
+# ---- finding --------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class _Columns:
+    """Columns asked for by name; None is found by convention."""
+
+    text: str | None = None
+    pair: str | None = None
+    label: str | None = None
+
+
+def _find_task(source: str | Path, task: str | None) -> Task | None:
+    """Tell the task by its name or by the source's."""
+    if task is None:
+        return task_named(Path(source).name)
+    found = task_named(task)
+    if found is None:
+        raise InputError(f"task '{task}' is unknown; known tasks: {', '.join(sorted(TASKS))}")
+    return found
+
+
+def _read_all(source: str | Path, task: Task | None) -> dict[str, Iterable[Row]]:
+    """Read every split that the source has."""
+    path = Path(source)
+    if path.is_file():
+        return {"train": _read_file(path)}
+    if path.is_dir():
+        return _read_folder(path)
+    if path.suffix in READERS or str(source).startswith((".", "/", "~")):
+        raise InputError(f"'{source}' does not exist")
+    return read_hub(str(source), task)
+
+
+def _read_folder(folder: Path) -> dict[str, Iterable[Row]]:
+    """Find the splits of a folder by their files' names."""
+    files = sorted(file for file in folder.iterdir() if file.suffix in READERS)
+    found: dict[str, Iterable[Row]] = {}
+    for split, stems in SPLIT_STEMS.items():
+        shards = [file for file in files if file.stem in stems or file.stem.split("-")[0] in stems]
+        if shards:
+            found[split] = [row for shard in shards for row in _read_file(shard)]
+    if "train" not in found:
+        kinds = ", ".join(READERS)
+        raise InputError(f"'{folder}' has no train file; expected train, dev and test files of kind {kinds}")
+    return found
+
+
+def _read_file(path: Path) -> list[Row]:
+    """Read one file by its kind."""
+    if path.suffix not in READERS:
+        raise InputError(f"'{path}' is of an unknown kind; known kinds: {', '.join(READERS)}")
+    rows = list(READERS[path.suffix](path))
+    if not rows:
+        raise InputError(f"'{path}' has no rows")
+    return rows
+
+
+# ---- columns --------------------------------------------------------------------------------------------------------
+
+
+def _to_table(rows: Iterable[Row], wanted: _Columns) -> _Table:
+    """Pick the columns of the texts and labels."""
+    rows = list(rows)
+    text, pair, label = _pick_columns(list(rows[0].values), wanted, rows[0].place)
+    table = _Table(
+        first=[_text_at(row, text) for row in rows],
+        second=None if pair is None else [_text_at(row, pair) for row in rows],
+        labels=None if label is None else [row.values.get(label) for row in rows],
+        places=[row.place for row in rows],
+    )
+    return _without_hidden_labels(table)
+
+
+def _without_hidden_labels(table: _Table) -> _Table:
+    """Treat a split whose labels are all −1, as the hub marks hidden ones, as unlabelled."""
+    hidden = table.labels is not None and all(str(label) == "-1" for label in table.labels)
+    return replace(table, labels=None) if hidden else table
+
+
+def _pick_columns(present: list[str], wanted: _Columns, place: str) -> tuple[str, str | None, str | None]:
+    """Choose the columns by name or by convention."""
+    for name in (wanted.text, wanted.pair, wanted.label):
+        if name is not None and name not in present:
+            raise InputError(f"{place}: no column '{name}'; the columns are: {', '.join(present)}")
+    label = wanted.label or next((name for name in LABEL_COLUMNS if name in present), None)
+    if wanted.text is not None:
+        return wanted.text, wanted.pair, label
+    for first, second in PAIR_COLUMNS:
+        if first in present and second in present:
+            return first, second, label
+    for name in TEXT_COLUMNS:
+        if name in present:
+            return name, wanted.pair, label
+    raise InputError(f"{place}: no text column among {', '.join(present)}; name it")
+
+
+def _text_at(row: Row, column: str) -> str:
+    """Take a text, which must say something."""
+    text = row.values.get(column)
+    if not isinstance(text, str) or not text.strip():
+        raise InputError(f"{row.place}: the text in column '{column}' is empty")
+    return text
+
+
+# ---- labels ---------------------------------------------------------------------------------------------------------
+
+
+def _problem_of(labels: list[Any]) -> str:
+    """Tell the kind of problem by its labels: lists are multi-label, fractions are regression."""
+    if isinstance(labels[0], list):
+        return "multi_label_classification"
+    if all(isinstance(label, float) or (isinstance(label, str) and "." in label) for label in labels) and all(
+        _is_number(label) for label in labels
+    ):
+        return "regression"
+    return "single_label_classification"
+
+
+def _is_number(label: Any) -> bool:
+    """Whether a label reads as a number."""
+    try:
+        float(label)
+    except (TypeError, ValueError):
+        return False
+    return True
+
+
+def _label_numbers(
+    train: _Table, kind: str, fixed: Sequence[str] | None
+) -> tuple[Callable[[_Table], NDArray], Sequence[str]]:
+    """Decide, from the training labels, how labels become numbers, and name the classes."""
+    if kind == "regression":
+        return _regression_labels, ["score"]
+    names = fixed or _classes(train, kind)
+    numbers = {name: number for number, name in enumerate(names)}
+
+    def number(table: _Table) -> NDArray:
+        rows = [
+            [_number_of(name, numbers, place) for name in _names_in(label, kind)] for label, place in _labels(table)
+        ]
+        if kind == "single_label_classification":
+            return np.array([row[0] for row in rows], dtype=np.int64)
+        several = np.zeros((len(rows), len(names)), dtype=np.float32)
+        for index, row in enumerate(rows):
+            several[index, row] = 1
+        return several
+
+    return number, names
+
+
+def _classes(train: _Table, kind: str) -> list[str]:
+    """List the class names of the train split, numbers by their size."""
+    seen = {name for label, _ in _labels(train) for name in _names_in(label, kind)}
+    if len(seen) < 2:
+        raise InputError(f"{train.places[0]}: every label is '{''.join(seen)}'; two classes are needed")
+    return sorted(seen, key=int) if all(name.lstrip("-").isdigit() for name in seen) else sorted(seen)
+
+
+def _labels(table: _Table) -> Iterable[tuple[Any, str]]:
+    """Go through a table's labels and places."""
+    assert table.labels is not None
+    return zip(table.labels, table.places, strict=True)
+
+
+def _names_in(label: Any, kind: str) -> list[str]:
+    """List the class names of one label; in text files several are parted by bars."""
+    if kind == "multi_label_classification":
+        parts = label if isinstance(label, list) else str(label).split("|")
+        return [str(part).strip() for part in parts if str(part).strip()]
+    if isinstance(label, float) and label.is_integer():
+        label = int(label)
+    return [str(label)]
+
+
+def _number_of(name: str, numbers: dict[str, int], place: str) -> int:
+    """Number a class name, which must have been seen in training."""
+    if name not in numbers:
+        known = ", ".join(list(numbers)[:20])
+        raise InputError(f"{place}: label '{name}' is not among the known labels: {known}")
+    return numbers[name]
+
+
+def _regression_labels(table: _Table) -> NDArray:
+    """Read labels as values."""
+    for label, place in _labels(table):
+        if not _is_number(label):
+            raise InputError(f"{place}: label '{label}' is not a number, as regression needs")
+    return np.array([float(label) for label, _ in _labels(table)], dtype=np.float32)
+
+
+# ---- splits ---------------------------------------------------------------------------------------------------------
+
+
+def _complete(texts: dict[str, Texts], names: Sequence[str], kind: str, metric: str, seed: int) -> Splits:
+    """Cut from train whatever split is missing, and say so."""
+    notes = []
+    train, dev, test = texts["train"], texts.get("dev"), texts.get("test")
+    if test is None and dev is not None:
+        test, dev = dev, None
+        notes.append("the dev split is the test split: there is no labelled test split")
+    if test is None:
+        train, test = _cut(train, kind, seed)
+        notes.append(f"the test split of {len(test)} texts was cut from train with seed {seed}")
+    if dev is None:
+        train, dev = _cut(train, kind, seed)
+        notes.append(f"the calibration split of {len(dev)} texts was cut from train with seed {seed}")
+    if metric not in METRICS or (metric == "accuracy_and_f1" and len(names) != 2):
+        metric = "accuracy"
+    return Splits(train, dev, test, names, kind, metric, tuple(notes))
+
+
+def _cut(texts: Texts, kind: str, seed: int) -> tuple[Texts, Texts]:
+    """Part a share from some texts, with every class in proportion where the classes are large enough."""
+    size = min(max(round(len(texts) * CUT_SHARE), 1), CUT_MOST)
+    if len(texts) < 2:
+        raise InputError(f"{len(texts)} text is too few to cut a split from; give dev and test files too")
+    stratify = _strata(texts, kind, size)
+    kept, cut = train_test_split(np.arange(len(texts)), test_size=size, random_state=seed, stratify=stratify)
+    return texts.select(np.sort(kept)), texts.select(np.sort(cut))
+
+
+def _strata(texts: Texts, kind: str, size: int) -> NDArray | None:
+    """Give the classes to keep in proportion, or None where a class is too small for that."""
+    if kind != "single_label_classification" or texts.labels is None:
+        return None
+    counts = np.bincount(texts.labels)
+    counts = counts[counts > 0]
+    possible = counts.min() >= 2 and len(counts) <= min(size, len(texts) - size)
+    return texts.labels if possible else None
+
+
+def _limited(splits: Splits, limit: int, seed: int) -> Splits:
+    """Draw fewer training texts."""
+    if limit < 1:
+        raise InputError(f"limit {limit} must be at least 1")
+    if limit >= len(splits.train):
+        return splits
+    rows = np.sort(np.random.default_rng(seed).choice(len(splits.train), size=limit, replace=False))
+    note = f"{limit} of {len(splits.train)} training texts were drawn with seed {seed}"
+    return replace(splits, train=splits.train.select(rows), notes=(*splits.notes, note))

@@ -1,0 +1,310 @@
+"""Walk any supported encoder one layer at a time.
+
+A family says how one architecture is walked. Everything a layer needs beside the hidden states follows from the
+padding mask and the length alone (its context), so a batch may lose, gain or reorder texts between two layers:
+slice the hidden states and the mask, ask for the context again and go on.
+"""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from torch import Tensor, arange, ones_like
+from torch.nn import functional
+from transformers import PreTrainedConfig
+from transformers.masking_utils import create_bidirectional_mask, create_bidirectional_sliding_window_mask
+
+from exitpoll.errors import InputError
+
+Tokens = Mapping[str, Tensor]  # input_ids, attention_mask, token_type_ids: each (texts, tokens)
+Encoder = Any  # a PreTrainedModel, whose parts are named differently by each architecture
+Head = Any  # the parts of transformers' own classification head
+Context = dict[str, Any]  # what a layer needs beside the hidden states
+
+
+def same(encoder: Encoder, hidden: Tensor) -> Tensor:
+    """Let heads read the hidden states as they are: post-norm encoders end each layer with a norm."""
+    return hidden
+
+
+def fewer_layers(config: PreTrainedConfig, depth: int) -> PreTrainedConfig:
+    """Describe the same encoder without the layers above `depth`."""
+    shorter = copy.deepcopy(config)
+    shorter.num_hidden_layers = depth
+    if getattr(shorter, "layer_types", None):
+        shorter.layer_types = shorter.layer_types[:depth]
+    return shorter
+
+
+@dataclass(frozen=True)
+class Family:
+    """How one architecture is walked; hidden is (texts, tokens, width), mask (texts, tokens) or None if unpadded."""
+
+    embed: Callable[[Encoder, Tokens], Tensor]  # tokens -> the hidden states entering layer 1
+    context: Callable[[Encoder, Tensor, Tensor | None], Context]  # hidden, mask -> what every layer shares
+    layer: Callable[[Encoder, Tensor, Context, int], Tensor]  # hidden -> hidden after layer `index` (from 0)
+    classify: Callable[[Head, Encoder, Tensor, Tensor | None], Tensor]  # transformers' own head: logits
+    read: Callable[[Encoder, Tensor], Tensor] = same  # what a head sees of the hidden states
+    pool: Callable[[Encoder, Tensor], Tensor] | None = None  # the encoder's own pooler: (texts, width)
+    shorten: Callable[[PreTrainedConfig, int], PreTrainedConfig] = fewer_layers
+
+
+def mean_over_tokens(hidden: Tensor, mask: Tensor | None) -> Tensor:
+    """Average the real tokens of every text: (texts, tokens, width) -> (texts, width)."""
+    if mask is None:
+        return hidden.mean(dim=1)
+    weights = mask.to(hidden.dtype).unsqueeze(-1)  # (texts, tokens, 1)
+    return (hidden * weights).sum(dim=1) / weights.sum(dim=1)
+
+
+# ---- BERT and what descends from it -------------------------------------------------------------------------------
+
+
+def bert_embed(encoder: Encoder, tokens: Tokens) -> Tensor:
+    """Embed words, positions and token types."""
+    return encoder.embeddings(input_ids=tokens["input_ids"], token_type_ids=tokens.get("token_type_ids"))
+
+
+def bert_context(encoder: Encoder, hidden: Tensor, mask: Tensor | None) -> Context:
+    """Expand the padding mask to the form the attention implementation wants, None where nothing is padded."""
+    return {
+        "mask": create_bidirectional_mask(config=encoder.config, inputs_embeds=hidden, attention_mask=mask),
+    }
+
+
+def bert_layer(encoder: Encoder, hidden: Tensor, context: Context, index: int) -> Tensor:
+    """Run one layer."""
+    return encoder.encoder.layer[index](hidden, context["mask"])
+
+
+def bert_pool(encoder: Encoder, hidden: Tensor) -> Tensor:
+    """Put the first token through the pooler."""
+    return encoder.pooler(hidden)
+
+
+def bert_classify(head: Head, encoder: Encoder, hidden: Tensor, mask: Tensor | None) -> Tensor:
+    """Pooler, dropout, linear."""
+    return head.classifier(head.dropout(bert_pool(encoder, hidden)))
+
+
+def sequence_classify(head: Head, encoder: Encoder, hidden: Tensor, mask: Tensor | None) -> Tensor:
+    """Hand all hidden states to the classification head, which picks the first token itself."""
+    return head.classifier(hidden)
+
+
+# ---- ALBERT: one layer (or a few) shared by all depths --------------------------------------------------------------
+
+
+def albert_embed(encoder: Encoder, tokens: Tokens) -> Tensor:
+    """Embed, then widen the factorised embedding."""
+    return encoder.encoder.embedding_hidden_mapping_in(bert_embed(encoder, tokens))
+
+
+def albert_layer(encoder: Encoder, hidden: Tensor, context: Context, index: int) -> Tensor:
+    """Run the layer group that serves this depth."""
+    groups = encoder.encoder.albert_layer_groups
+    group = index * len(groups) // encoder.config.num_hidden_layers
+    return groups[group](hidden, context["mask"])
+
+
+def albert_pool(encoder: Encoder, hidden: Tensor) -> Tensor:
+    """Put the first token through the pooler, which keeps its activation apart."""
+    return encoder.pooler_activation(encoder.pooler(hidden[:, 0]))
+
+
+def albert_classify(head: Head, encoder: Encoder, hidden: Tensor, mask: Tensor | None) -> Tensor:
+    """Pooler, dropout, linear."""
+    return head.classifier(head.dropout(albert_pool(encoder, hidden)))
+
+
+def same_layers(config: PreTrainedConfig, depth: int) -> PreTrainedConfig:
+    """Keep the depth on record: the weights are shared, and which group serves a depth follows from it."""
+    return copy.deepcopy(config)
+
+
+# ---- DistilBERT -----------------------------------------------------------------------------------------------------
+
+
+def distilbert_embed(encoder: Encoder, tokens: Tokens) -> Tensor:
+    """Embed words and positions; there are no token types."""
+    return encoder.embeddings(tokens["input_ids"])
+
+
+def distilbert_layer(encoder: Encoder, hidden: Tensor, context: Context, index: int) -> Tensor:
+    """Run one layer."""
+    return encoder.transformer.layer[index](hidden, context["mask"])
+
+
+def distilbert_classify(head: Head, encoder: Encoder, hidden: Tensor, mask: Tensor | None) -> Tensor:
+    """Linear, ReLU, dropout, linear on the first token."""
+    return head.classifier(head.dropout(functional.relu(head.pre_classifier(hidden[:, 0]))))
+
+
+# ---- ELECTRA --------------------------------------------------------------------------------------------------------
+
+
+def electra_embed(encoder: Encoder, tokens: Tokens) -> Tensor:
+    """Embed, and widen where the embedding is narrower than the layers."""
+    hidden = bert_embed(encoder, tokens)
+    narrower = encoder.config.embedding_size != encoder.config.hidden_size
+    return encoder.embeddings_project(hidden) if narrower else hidden
+
+
+# ---- MPNet: relative position bias ----------------------------------------------------------------------------------
+
+
+def mpnet_embed(encoder: Encoder, tokens: Tokens) -> Tensor:
+    """Embed words and positions; there are no token types."""
+    return encoder.embeddings(input_ids=tokens["input_ids"])
+
+
+def mpnet_context(encoder: Encoder, hidden: Tensor, mask: Tensor | None) -> Context:
+    """Add the position bias, one for all layers."""
+    return bert_context(encoder, hidden, mask) | {"bias": encoder.encoder.compute_position_bias(hidden)}
+
+
+def mpnet_layer(encoder: Encoder, hidden: Tensor, context: Context, index: int) -> Tensor:
+    """Run one layer."""
+    return encoder.encoder.layer[index](hidden, context["mask"], context["bias"])[0]
+
+
+# ---- DeBERTa v2 and v3: disentangled attention ----------------------------------------------------------------------
+
+
+def deberta_embed(encoder: Encoder, tokens: Tokens) -> Tensor:
+    """Embed; padded positions are zeroed by the embedding itself."""
+    return encoder.embeddings(
+        input_ids=tokens["input_ids"],
+        token_type_ids=tokens.get("token_type_ids"),
+        mask=tokens.get("attention_mask"),
+    )
+
+
+def deberta_context(encoder: Encoder, hidden: Tensor, mask: Tensor | None) -> Context:
+    """Collect the pairwise mask, the relative positions and their embeddings."""
+    if mask is None:
+        mask = ones_like(hidden[..., 0])
+    return {
+        "tokens": mask,
+        "mask": encoder.encoder.get_attention_mask(mask),
+        "positions": encoder.encoder.get_rel_pos(hidden),
+        "embeddings": encoder.encoder.get_rel_embedding(),
+    }
+
+
+def deberta_layer(encoder: Encoder, hidden: Tensor, context: Context, index: int) -> Tensor:
+    """Run one layer; some checkpoints mix a convolution over the embeddings into the first."""
+    after, _ = encoder.encoder.layer[index](
+        hidden, context["mask"], relative_pos=context["positions"], rel_embeddings=context["embeddings"]
+    )
+    if index == 0 and encoder.encoder.conv is not None:
+        return encoder.encoder.conv(hidden, after, context["tokens"])
+    return after
+
+
+def deberta_classify(head: Head, encoder: Encoder, hidden: Tensor, mask: Tensor | None) -> Tensor:
+    """Context pooler, dropout, linear."""
+    return head.classifier(head.dropout(head.pooler(hidden)))
+
+
+# ---- ModernBERT: pre-norm, rotary positions, local and global layers ------------------------------------------------
+
+
+def modernbert_embed(encoder: Encoder, tokens: Tokens) -> Tensor:
+    """Embed words; positions enter by rotation inside the layers."""
+    return encoder.embeddings(input_ids=tokens["input_ids"])
+
+
+def modernbert_context(encoder: Encoder, hidden: Tensor, mask: Tensor | None) -> Context:
+    """Collect mask and rotation for each kind of attention."""
+    config = encoder.config
+    positions = arange(hidden.shape[1], device=hidden.device).unsqueeze(0)  # (1, tokens)
+    masks = {
+        "full_attention": create_bidirectional_mask,
+        "sliding_attention": create_bidirectional_sliding_window_mask,
+    }
+    return {
+        kind: {
+            "attention_mask": masks[kind](config=config, inputs_embeds=hidden, attention_mask=mask),
+            "position_embeddings": encoder.rotary_emb(hidden, positions, kind),
+        }
+        for kind in set(config.layer_types)
+    }
+
+
+def modernbert_layer(encoder: Encoder, hidden: Tensor, context: Context, index: int) -> Tensor:
+    """Run one layer with the mask and rotation of its kind."""
+    layer = encoder.layers[index]
+    return layer(hidden, **context[layer.attention_type])
+
+
+def modernbert_read(encoder: Encoder, hidden: Tensor) -> Tensor:
+    """Norm the residual stream before any head reads it, as the encoder does after its last layer."""
+    return encoder.final_norm(hidden)
+
+
+def modernbert_classify(head: Head, encoder: Encoder, hidden: Tensor, mask: Tensor | None) -> Tensor:
+    """Pool as the config says, then prediction head, dropout, linear."""
+    pooled = hidden[:, 0] if encoder.config.classifier_pooling == "cls" else mean_over_tokens(hidden, mask)
+    return head.classifier(head.drop(head.head(pooled)))
+
+
+# ---- the table ------------------------------------------------------------------------------------------------------
+
+_BERT = Family(bert_embed, bert_context, bert_layer, bert_classify, pool=bert_pool)
+_ROBERTA = Family(bert_embed, bert_context, bert_layer, sequence_classify, pool=bert_pool)
+
+FAMILIES: dict[str, Family] = {
+    "albert": Family(albert_embed, bert_context, albert_layer, albert_classify, pool=albert_pool, shorten=same_layers),
+    "bert": _BERT,
+    "camembert": _ROBERTA,
+    "deberta-v2": Family(deberta_embed, deberta_context, deberta_layer, deberta_classify),
+    "distilbert": Family(distilbert_embed, bert_context, distilbert_layer, distilbert_classify),
+    "electra": Family(electra_embed, bert_context, bert_layer, sequence_classify),
+    "modernbert": Family(
+        modernbert_embed, modernbert_context, modernbert_layer, modernbert_classify, read=modernbert_read
+    ),
+    "mpnet": Family(mpnet_embed, mpnet_context, mpnet_layer, sequence_classify, pool=bert_pool),
+    "roberta": _ROBERTA,
+    "xlm-roberta": _ROBERTA,
+}
+
+
+def family_of(config: PreTrainedConfig) -> Family:
+    """Look up how an encoder is walked.
+
+    Args:
+        config: The encoder's configuration.
+
+    Returns:
+        The family of its model type.
+
+    Raises:
+        InputError: The model type is not in the table; the message lists those that are.
+    """
+    if config.model_type not in FAMILIES:
+        known = ", ".join(sorted(FAMILIES))
+        raise InputError(f"encoders of type '{config.model_type}' are not supported; known types: {known}")
+    return FAMILIES[config.model_type]
+
+
+def walk(encoder: Encoder, tokens: Tokens, depth: int) -> Iterator[Tensor]:
+    """Run an encoder layer by layer.
+
+    Args:
+        encoder: A transformers encoder of a known family.
+        tokens: What the tokenizer gave, padded to one length.
+        depth: How many layers to run.
+
+    Yields:
+        The hidden states after layers 1, 2, … depth, each (texts, tokens, width).
+    """
+    family = family_of(encoder.config)
+    hidden = family.embed(encoder, tokens)
+    context = family.context(encoder, hidden, tokens.get("attention_mask"))
+    for index in range(depth):
+        hidden = family.layer(encoder, hidden, context, index)
+        yield hidden

@@ -1,0 +1,20 @@
+"""The one error a user can mend: its message is a single line that says what was wrong and what would be right."""
+
+from __future__ import annotations
+
+
+class InputError(ValueError):
+    """A value, file or folder given by the user cannot be used as it is."""
+
+
+class MissingExtraError(InputError):
+    """A feature was asked for whose optional packages are not installed."""
+
+    def __init__(self, feature: str, extra: str) -> None:
+        """Name the feature and how to get it.
+
+        Args:
+            feature: What was asked for, as the subject of a sentence.
+            extra: The extra of this package that brings it.
+        """
+        super().__init__(f"{feature} needs more packages: pip install 'exitpoll[{extra}]'")

@@ -1,0 +1,332 @@
+"""EarlyExitModel: an encoder with a head at each exit."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import torch
+from torch import Tensor, nn
+from transformers import (
+    AutoConfig,
+    AutoModel,
+    AutoModelForSequenceClassification,
+    PreTrainedConfig,
+    PreTrainedModel,
+)
+from transformers.utils import ModelOutput
+
+from exitpoll.config import ExitConfig
+from exitpoll.encoders import Tokens, family_of, mean_over_tokens, walk
+from exitpoll.errors import InputError
+from exitpoll.objectives import relevancy
+
+
+@dataclass
+class EarlyExitOutput(ModelOutput):
+    """What every exit said, and the last one where a plain classifier would say it."""
+
+    loss: Tensor | None = None  # ()
+    logits: Tensor | None = None  # (texts, classes), the last exit's
+    exit_logits: Tensor | None = None  # (texts, exits, classes)
+
+
+class MLPHead(nn.Module):
+    """A classifier with one hidden layer: the paper's internal classifier."""
+
+    def __init__(self, width: int, classes: int, dropout: float) -> None:
+        """Make the two maps.
+
+        Args:
+            width: Width of what is read, and of the hidden layer.
+            classes: How many logits to give.
+            dropout: Dropout before the last map.
+        """
+        super().__init__()
+        self.hidden = nn.Linear(width, width)
+        self.dropout = nn.Dropout(dropout)
+        self.out = nn.Linear(width, classes)
+
+    def forward(self, pooled: Tensor) -> Tensor:
+        """Map (texts, width) to (texts, classes)."""
+        return self.out(self.dropout(torch.tanh(self.hidden(pooled))))
+
+
+class LinearHead(nn.Module):
+    """A linear classifier."""
+
+    def __init__(self, width: int, classes: int, dropout: float) -> None:
+        """Make the map.
+
+        Args:
+            width: Width of what is read.
+            classes: How many logits to give.
+            dropout: Dropout before the map.
+        """
+        super().__init__()
+        self.dropout = nn.Dropout(dropout)
+        self.out = nn.Linear(width, classes)
+
+    def forward(self, pooled: Tensor) -> Tensor:
+        """Map (texts, width) to (texts, classes)."""
+        return self.out(self.dropout(pooled))
+
+
+class NativeHead(nn.Module):
+    """Whatever transformers' own classifier of a family puts on top of its encoder, weights and all."""
+
+    def __init__(self, classifier: PreTrainedModel) -> None:
+        """Take the parts of a classifier that are not its encoder.
+
+        Args:
+            classifier: An AutoModelForSequenceClassification.
+        """
+        super().__init__()
+        for name, part in classifier.named_children():
+            if part is not classifier.base_model:
+                self.add_module(name, part)
+
+
+HEAD_CLASSES = {"mlp": MLPHead, "linear": LinearHead}
+
+
+class EarlyExitModel(PreTrainedModel):
+    """An encoder with a head at each exit; run whole, it says what every exit would have answered."""
+
+    config_class = ExitConfig
+    base_model_prefix = "encoder"
+    main_input_name = "input_ids"
+    supports_gradient_checkpointing = True
+    _supports_sdpa = True
+    _supports_flash_attn = True
+    _no_split_modules: Sequence[str] = ()
+
+    def __init__(self, config: ExitConfig, body: PreTrainedModel | None = None) -> None:
+        """Build an untrained model; use `from_encoder`, `from_classifier` or `from_pretrained` for a trained one.
+
+        Args:
+            config: What to build.
+            body: The encoder or, with `native_head`, the classifier to build on; a new one by default.
+        """
+        super().__init__(config)
+        self.family = family_of(config.encoder)
+        if body is None:
+            auto = AutoModelForSequenceClassification if config.native_head else AutoModel
+            body = auto.from_config(config.encoder)
+        self.encoder = body.base_model
+        self.native = NativeHead(body) if config.native_head else None
+        self._drop_unused_pooler()
+        self.heads = nn.ModuleList(
+            HEAD_CLASSES[config.head](config.encoder.hidden_size, config.num_labels, config.head_dropout)
+            for _ in range(self._head_count())
+        )
+        self.post_init()
+
+    def _drop_unused_pooler(self) -> None:
+        """Free the encoder's pooler where no head reads through it."""
+        if self.config.pooling == "pooler" and self.family.pool is None:
+            raise InputError(f"encoders of type '{self.config.encoder.model_type}' have no pooler; use mean or first")
+        if self.config.pooling != "pooler" and self.native is None and self.family.pool is not None:
+            self.encoder.pooler = None
+
+    def _head_count(self) -> int:
+        """Count the heads of our own: one for all exits, one for each, or one for each but the last."""
+        own = len(self.config.exits) - int(self.config.native_head)
+        return min(own, 1) if self.config.shared_head else own
+
+    @classmethod
+    def from_encoder(
+        cls,
+        name_or_folder: str | Path,
+        *,
+        labels: Sequence[str] | int,
+        exits: Sequence[int] | None = None,
+        head: str = "mlp",
+        shared_head: bool = False,
+        pooling: str = "mean",
+        problem_type: str = "single_label_classification",
+        max_length: int = 128,
+        dtype: torch.dtype = torch.float32,
+    ) -> EarlyExitModel:
+        """Put untrained heads on a pretrained encoder.
+
+        Args:
+            name_or_folder: A hub name or a local folder of transformers.
+            labels: The class names, or how many classes there are.
+            exits: The layers after which a text may leave; all by default. Layers above the last are not loaded.
+            head: "mlp" or "linear".
+            shared_head: Let one head serve all exits.
+            pooling: "mean", "first" or "pooler".
+            problem_type: As in transformers: single_label_classification, multi_label_classification or regression.
+            max_length: Longest text read, in tokens.
+            dtype: Type of the weights.
+
+        Returns:
+            A model whose encoder is pretrained and whose heads are not.
+        """
+        encoder_config = read_config(name_or_folder)
+        if exits is not None:
+            # Validates the exits against the whole encoder before its upper layers are cut off.
+            ExitConfig(encoder=encoder_config, exits=list(exits))
+            encoder_config = family_of(encoder_config).shorten(encoder_config, max(exits))
+        config = ExitConfig(
+            encoder=encoder_config,
+            exits=None if exits is None else list(exits),
+            head=head,
+            shared_head=shared_head,
+            pooling=pooling,
+            max_length=max_length,
+            problem_type=problem_type,
+            **_label_names(labels),
+        )
+        return cls(config, AutoModel.from_pretrained(name_or_folder, config=encoder_config, dtype=dtype)).to(dtype)
+
+    @classmethod
+    def from_classifier(
+        cls,
+        name_or_folder: str | Path,
+        *,
+        exits: Sequence[int] | None = None,
+        head: str = "mlp",
+        shared_head: bool = False,
+        pooling: str = "mean",
+        max_length: int = 128,
+        dtype: torch.dtype = torch.float32,
+    ) -> EarlyExitModel:
+        """Add untrained heads below the head of an already fine-tuned classifier.
+
+        Args:
+            name_or_folder: A hub name or a local folder of an AutoModelForSequenceClassification.
+            exits: The layers after which a text may leave; all by default. The last layer must be among them.
+            head: "mlp" or "linear", for the new heads.
+            shared_head: Let one new head serve all exits but the last.
+            pooling: "mean", "first" or "pooler", for the new heads.
+            max_length: Longest text read, in tokens.
+            dtype: Type of the weights.
+
+        Returns:
+            A model whose last exit answers exactly as the classifier did.
+        """
+        encoder_config = read_config(name_or_folder)
+        depth = encoder_config.num_hidden_layers
+        if exits is not None and max(exits) != depth:
+            raise InputError(f"exits {list(exits)} must end at layer {depth}, where the classifier's own head stands")
+        config = ExitConfig(
+            encoder=encoder_config,
+            exits=None if exits is None else list(exits),
+            head=head,
+            shared_head=shared_head,
+            native_head=True,
+            pooling=pooling,
+            max_length=max_length,
+            problem_type=encoder_config.problem_type or _guess_problem(encoder_config),
+            id2label=encoder_config.id2label,
+            label2id=encoder_config.label2id,
+        )
+        return cls(config, AutoModelForSequenceClassification.from_pretrained(name_or_folder, dtype=dtype)).to(dtype)
+
+    def forward(
+        self,
+        input_ids: Tensor,
+        attention_mask: Tensor | None = None,
+        token_type_ids: Tensor | None = None,
+        labels: Tensor | None = None,
+        return_dict: bool | None = None,
+    ) -> EarlyExitOutput | tuple[Tensor, ...]:
+        """Run every layer and ask every head.
+
+        Args:
+            input_ids: (texts, tokens)
+            attention_mask: (texts, tokens), 1 for real tokens; None if nothing is padded.
+            token_type_ids: (texts, tokens), for pairs.
+            labels: (texts,), or (texts, classes) for multi-label; with them the output has the relevancy loss.
+            return_dict: False gives a plain tuple.
+
+        Returns:
+            Logits of the last exit and of all exits.
+        """
+        tokens = _tokens(input_ids, attention_mask, token_type_ids)
+        exit_logits = torch.stack(
+            [self.answer(number, hidden, attention_mask) for number, hidden in self.walk_exits(tokens)], dim=1
+        )  # (texts, exits, classes)
+        loss = None if labels is None else relevancy(exit_logits, labels, problem_type=self.config.problem_type)
+        output = EarlyExitOutput(loss=loss, logits=exit_logits[:, -1], exit_logits=exit_logits)
+        return output.to_tuple() if return_dict is False else output
+
+    def walk_exits(self, tokens: Tokens) -> Iterator[tuple[int, Tensor]]:
+        """Run the encoder up to the last exit.
+
+        Args:
+            tokens: What the tokenizer gave, padded to one length.
+
+        Yields:
+            Each exit's number, from 0, and what its head may read, (texts, tokens, width).
+        """
+        numbers = {layer: number for number, layer in enumerate(self.config.exits)}
+        for layer, hidden in enumerate(walk(self.encoder, tokens, self.config.exits[-1]), start=1):
+            if layer in numbers:
+                yield numbers[layer], self.family.read(self.encoder, hidden)
+
+    def answer(self, exit_number: int, hidden: Tensor, mask: Tensor | None) -> Tensor:
+        """Ask the head of one exit.
+
+        Args:
+            exit_number: Which exit, counted from 0.
+            hidden: What `walk_exits` gave for it, (texts, tokens, width).
+            mask: (texts, tokens), or None if nothing is padded.
+
+        Returns:
+            Logits, (texts, classes).
+        """
+        if self.native is not None and exit_number == len(self.config.exits) - 1:
+            return self.family.classify(self.native, self.encoder, hidden, mask)
+        return self.head_at(exit_number)(self.pool(hidden, mask))
+
+    def head_at(self, exit_number: int) -> nn.Module:
+        """Find the head of an exit, counted from 0."""
+        return self.heads[0 if self.config.shared_head else exit_number]
+
+    def pool(self, hidden: Tensor, mask: Tensor | None) -> Tensor:
+        """Make one vector of each text: (texts, tokens, width) -> (texts, width)."""
+        if self.config.pooling == "mean":
+            return mean_over_tokens(hidden, mask)
+        if self.config.pooling == "first":
+            return hidden[:, 0]
+        assert self.family.pool is not None
+        return self.family.pool(self.encoder, hidden)
+
+
+def _tokens(input_ids: Tensor, attention_mask: Tensor | None, token_type_ids: Tensor | None) -> Tokens:
+    """Collect what was given."""
+    given = {"input_ids": input_ids, "attention_mask": attention_mask, "token_type_ids": token_type_ids}
+    return {name: tensor for name, tensor in given.items() if tensor is not None}
+
+
+def read_config(name_or_folder: str | Path) -> PreTrainedConfig:
+    """Read an encoder's configuration and make sure that we can walk it.
+
+    Args:
+        name_or_folder: A hub name or a local folder of transformers.
+
+    Returns:
+        The configuration.
+    """
+    try:
+        config = AutoConfig.from_pretrained(name_or_folder)
+    except (OSError, ValueError) as error:
+        reason = str(error).strip().splitlines()[0]
+        raise InputError(f"'{name_or_folder}' is neither a model folder nor a model on the hub: {reason}") from error
+    family_of(config)
+    return config
+
+
+def _label_names(labels: Sequence[str] | int) -> dict[str, dict]:
+    """Number the labels as transformers does."""
+    names = [f"LABEL_{index}" for index in range(labels)] if isinstance(labels, int) else list(labels)
+    return {"id2label": dict(enumerate(names)), "label2id": {name: index for index, name in enumerate(names)}}
+
+
+def _guess_problem(config: PreTrainedConfig) -> str:
+    """Tell a classifier's kind where its config is silent, as transformers does."""
+    return "regression" if config.num_labels == 1 else "single_label_classification"

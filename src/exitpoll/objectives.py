@@ -1,0 +1,237 @@
+"""Losses over every exit's logits: relevancy, diversity, self-distillation.
+
+Notation as in "Early Exiting with Ensemble Internal Classifiers": x_i is what head i says, a distribution over the
+classes, i = 1…L; y is the gold label; CE(x_i, x_j) = −Σ_c x_j[c] log x_i[c], so the earlier head x_j is the target.
+All losses take logits (texts, exits, classes) and are means over texts. The paper speaks of single-label tasks; for
+multi-label ones each label is a Bernoulli variable of its own, and regression has relevancy only.
+"""
+
+from __future__ import annotations
+
+import math
+
+import torch
+from torch import Tensor
+from torch.nn import functional
+
+from exitpoll.errors import InputError
+
+SINGLE_LABEL = "single_label_classification"
+MULTI_LABEL = "multi_label_classification"
+REGRESSION = "regression"
+
+# Log-probabilities are cut off here: e^-10000 is 0 in any precision, and −∞ · 0 would be NaN.
+LOG_FLOOR = -1e4
+
+
+def relevancy(logits: Tensor, labels: Tensor, *, weights: str = "uniform", problem_type: str = SINGLE_LABEL) -> Tensor:
+    """Make every head accurate: L_rel = Σ_i α_i CE(x_i, y) (the paper's relevancy loss; α in its appendix).
+
+    Args:
+        logits: (texts, exits, classes)
+        labels: (texts,) class numbers or, for regression, values; (texts, classes) of 0 and 1 for multi-label.
+        weights: "uniform", α_i = 1, or "depth", α_i ∝ i with Σ_i α_i = L (PABEE).
+        problem_type: As in transformers: single_label_classification, multi_label_classification or regression.
+
+    Returns:
+        The loss, ().
+    """
+    losses = exit_losses(logits, labels, problem_type=problem_type)  # (texts, exits)
+    return (losses * _exit_weights(weights, logits)).sum(dim=1).mean()
+
+
+def exit_losses(logits: Tensor, labels: Tensor, *, problem_type: str = SINGLE_LABEL) -> Tensor:
+    """Score each head on each text: CE(x_i, y), or its likes for the other problems.
+
+    Args:
+        logits: (texts, exits, classes)
+        labels: As in `relevancy`.
+        problem_type: As in `relevancy`.
+
+    Returns:
+        Losses, (texts, exits).
+    """
+    logits = _precise(logits)
+    if problem_type == SINGLE_LABEL:
+        gold = labels[:, None, None].expand(-1, logits.shape[1], 1)  # (texts, exits, 1)
+        return -_log_softmax(logits).gather(-1, gold).squeeze(-1)
+    targets = labels.to(logits.dtype).reshape(len(logits), 1, -1)  # (texts, 1, classes)
+    if problem_type == MULTI_LABEL:
+        yes, no = _log_sigmoids(logits)
+        return -(targets * yes + (1 - targets) * no).mean(dim=-1)
+    return (logits - targets).square().mean(dim=-1)
+
+
+def diversity(
+    logits: Tensor,
+    *,
+    closest: str = "text",
+    through_target: bool = False,
+    neighbours: int | None = None,
+    last: bool = True,
+    problem_type: str = SINGLE_LABEL,
+) -> Tensor:
+    """Pull each head away from the earlier head nearest to it: L_div = −Σ_{i≥2} min_{j<i} CE(x_i, x_j).
+
+    Args:
+        logits: (texts, exits, classes)
+        closest: Take the minimum for each "text", or for the "batch" by the mean over its texts.
+        through_target: Let gradient flow into the earlier head x_j too.
+        neighbours: Look only at the nearest so many earlier heads; 1 is the paper's shortcut, j = i − 1.
+        last: Keep the last head's term (False is the paper's β_L = 0).
+        problem_type: single_label_classification or multi_label_classification.
+
+    Returns:
+        The loss, (), not yet multiplied by λ.
+    """
+    if closest not in ("text", "batch"):
+        raise InputError(f"closest '{closest}' is unknown; choose one of: text, batch")
+    pairs = cross_entropies(logits, through_target=through_target, problem_type=problem_type)
+    if closest == "batch":
+        pairs = pairs.mean(dim=0, keepdim=True)
+    pairs = pairs.masked_fill(~_earlier(logits.shape[1], neighbours, logits.device), math.inf)
+    nearest = pairs[:, 1:].amin(dim=-1)  # (texts or 1, exits - 1)
+    kept = nearest if last else nearest[:, :-1]
+    return -kept.sum(dim=1).mean()
+
+
+def ensemble(
+    logits: Tensor,
+    labels: Tensor,
+    *,
+    diversity_weight: float,
+    weights: str = "uniform",
+    closest: str = "text",
+    through_target: bool = False,
+    neighbours: int | None = None,
+    last: bool = True,
+    problem_type: str = SINGLE_LABEL,
+) -> Tensor:
+    """Make the heads accurate and diverse: L = L_rel + λ L_div, the paper's loss.
+
+    Args:
+        logits: (texts, exits, classes)
+        labels: As in `relevancy`.
+        diversity_weight: λ in [0, 1).
+        weights: As in `relevancy`.
+        closest: As in `diversity`.
+        through_target: As in `diversity`.
+        neighbours: As in `diversity`.
+        last: As in `diversity`.
+        problem_type: single_label_classification or multi_label_classification.
+
+    Returns:
+        The loss, ().
+    """
+    check_diversity_weight(diversity_weight)
+    loss = relevancy(logits, labels, weights=weights, problem_type=problem_type)
+    if diversity_weight == 0 or logits.shape[1] == 1:
+        return loss
+    return loss + diversity_weight * diversity(
+        logits,
+        closest=closest,
+        through_target=through_target,
+        neighbours=neighbours,
+        last=last,
+        problem_type=problem_type,
+    )
+
+
+def self_distillation(logits: Tensor, *, temperature: float = 1.0) -> Tensor:
+    """Bring every head to the last one: Σ_{i<L} KL(x_i ‖ x_L), both softened (FastBERT, equation 4). Needs no labels.
+
+    Args:
+        logits: (texts, exits, classes)
+        temperature: Softens both sides; the loss is scaled by its square so that gradients keep their size.
+
+    Returns:
+        The loss, ().
+    """
+    if temperature <= 0:
+        raise InputError(f"temperature {temperature} must be above 0")
+    log_probabilities = _log_softmax(_precise(logits) / temperature)
+    students, teacher = log_probabilities[:, :-1], log_probabilities[:, -1:].detach()
+    divergence = (students.exp() * (students - teacher)).sum(dim=-1)  # (texts, exits - 1)
+    return divergence.sum(dim=1).mean() * temperature**2
+
+
+def check_diversity_weight(diversity_weight: float) -> None:
+    """Refuse a λ under which the loss would push the right answer away (the paper's analysis of its loss)."""
+    if not 0 <= diversity_weight < 1:
+        raise InputError(
+            f"diversity weight {diversity_weight} must be at least 0 and below 1: from 1 on, λ·p_c − 1 can turn "
+            "positive and the loss would lower the probability of the right class"
+        )
+
+
+def cross_entropies(logits: Tensor, *, through_target: bool = False, problem_type: str = SINGLE_LABEL) -> Tensor:
+    """Compare all heads with each other.
+
+    Args:
+        logits: (texts, exits, classes)
+        through_target: Let gradient flow into the target too.
+        problem_type: single_label_classification or multi_label_classification.
+
+    Returns:
+        CE(x_i, x_j) at [:, i, j], (texts, exits, exits).
+    """
+    logits = _precise(logits)
+    if problem_type == REGRESSION:
+        raise InputError("diversity is defined on distributions; a regression head gives none: use relevancy")
+    if problem_type == MULTI_LABEL:
+        yes, no = _log_sigmoids(logits)
+        said = torch.cat([yes, no], dim=-1) / logits.shape[-1]  # (texts, exits, 2 * classes)
+        target = torch.cat([yes, no], dim=-1).exp()
+    else:
+        said = _log_softmax(logits)
+        target = said.exp()
+    if not through_target:
+        target = target.detach()
+    return -said @ target.transpose(1, 2)
+
+
+def closest_earlier(logits: Tensor, *, problem_type: str = SINGLE_LABEL) -> Tensor:
+    """Find argmin_{j<i} CE(x_i, x_j) for every head but the first.
+
+    Args:
+        logits: (texts, exits, classes)
+        problem_type: single_label_classification or multi_label_classification.
+
+    Returns:
+        Exit numbers from 0, (texts, exits - 1).
+    """
+    pairs = cross_entropies(logits, problem_type=problem_type)
+    return pairs.masked_fill(~_earlier(logits.shape[1], None, logits.device), math.inf)[:, 1:].argmin(dim=-1)
+
+
+def _earlier(exits: int, neighbours: int | None, device: torch.device) -> Tensor:
+    """Mark the heads j < i that head i is compared with: (exits, exits)."""
+    if neighbours is not None and neighbours < 1:
+        raise InputError(f"neighbours {neighbours} must be at least 1")
+    earlier = torch.ones(exits, exits, dtype=torch.bool, device=device).tril(-1)
+    return earlier if neighbours is None else earlier.triu(-neighbours)
+
+
+def _exit_weights(weights: str, logits: Tensor) -> Tensor:
+    """Weigh the exits: α, (exits,)."""
+    exits = logits.shape[1]
+    if weights == "uniform":
+        return torch.ones(exits, device=logits.device)
+    if weights == "depth":
+        return torch.arange(1, exits + 1, device=logits.device) * (2 / (exits + 1))
+    raise InputError(f"weights '{weights}' are unknown; choose one of: uniform, depth")
+
+
+def _precise(logits: Tensor) -> Tensor:
+    """Compute in float32 at least."""
+    return logits.float() if logits.dtype in (torch.float16, torch.bfloat16) else logits
+
+
+def _log_softmax(logits: Tensor) -> Tensor:
+    """Give log-probabilities that are never −∞."""
+    return functional.log_softmax(logits, dim=-1).clamp(min=LOG_FLOOR)
+
+
+def _log_sigmoids(logits: Tensor) -> tuple[Tensor, Tensor]:
+    """Give the log-probabilities of yes and of no for every label, never −∞."""
+    return functional.logsigmoid(logits).clamp(min=LOG_FLOOR), functional.logsigmoid(-logits).clamp(min=LOG_FLOOR)

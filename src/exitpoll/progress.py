@@ -1,0 +1,59 @@
+"""Progress bars in the terminal, and plain lines where there is none."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from typing import TYPE_CHECKING
+
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, TaskID, TextColumn, TimeRemainingColumn
+from rich.progress import Progress as Bars
+
+if TYPE_CHECKING:
+    from exitpoll.trainer import OnProgress, Progress
+
+
+def percent(scores: Sequence[float]) -> str:
+    """Write scores as people read them."""
+    return " ".join(f"{100 * score:.1f}" for score in scores)
+
+
+@contextmanager
+def training_bars(console: Console) -> Iterator[OnProgress]:
+    """Show a bar for each stage, with the loss and every exit's score.
+
+    Args:
+        console: Where to show them.
+
+    Yields:
+        What to hand to `train` as `on_progress`.
+    """
+    bars = Bars(
+        TextColumn("{task.description}"),
+        BarColumn(),
+        MofNCompleteColumn(),
+        TimeRemainingColumn(),
+        TextColumn("{task.fields[figures]}"),
+        console=console,
+        disable=not console.is_terminal,
+    )
+    tasks: dict[str, TaskID] = {}
+    shown: dict[str, Sequence[float]] = {}
+
+    def show(progress: Progress) -> None:
+        stage = progress.stage
+        if stage not in tasks:
+            tasks[stage] = bars.add_task(f"training {stage}" if progress.loss is not None else stage, figures="")
+        figures = "" if progress.loss is None else f"loss {progress.loss:.3f}"
+        if progress.exit_scores is not None:
+            figures += f" · exits {percent(progress.exit_scores)}"
+            if shown.get(stage) is not progress.exit_scores:
+                shown[stage] = progress.exit_scores
+                console.print(
+                    f"  step {progress.step - 1}/{progress.steps}  {figures}", highlight=False, soft_wrap=True
+                )
+        bars.update(tasks[stage], completed=progress.step, total=progress.steps, figures=figures)
+
+    with bars:
+        yield show

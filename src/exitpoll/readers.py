@@ -1,0 +1,160 @@
+"""Rows of CSV, TSV, JSONL and Parquet files and of hub datasets, each with the place it came from."""
+
+from __future__ import annotations
+
+import csv
+import json
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from exitpoll.errors import InputError, MissingExtraError
+from exitpoll.tasks import Task
+
+csv.field_size_limit(2**31 - 1)
+
+
+@dataclass(frozen=True)
+class Row:
+    """One row and where it stands, for error messages."""
+
+    values: dict[str, Any]
+    place: str
+
+
+def read_csv(path: Path) -> Iterator[Row]:
+    """Read comma-separated values with a header; fields may be quoted."""
+    yield from _read_separated(path, delimiter=",", quoting=csv.QUOTE_MINIMAL)
+
+
+def read_tsv(path: Path) -> Iterator[Row]:
+    """Read tab-separated values with a header; quotation marks mean nothing, as in GLUE's files."""
+    yield from _read_separated(path, delimiter="\t", quoting=csv.QUOTE_NONE)
+
+
+def _read_separated(path: Path, delimiter: str, quoting: Any) -> Iterator[Row]:
+    """Read a header and rows of as many fields."""
+    reader = csv.reader(_lines(path), delimiter=delimiter, quoting=quoting, strict=True)
+    header: list[str] | None = None
+    while (fields := _next_fields(reader, path)) is not None:
+        place = f"{path} line {reader.line_num}"
+        if header is None:
+            header = fields
+            continue
+        if not fields:
+            continue
+        if len(fields) != len(header):
+            raise InputError(f"{place}: {len(fields)} fields where the header has {len(header)}")
+        yield Row(dict(zip(header, fields, strict=True)), place)
+
+
+def _next_fields(reader: Any, path: Path) -> list[str] | None:
+    """Read the next row, None at the end."""
+    try:
+        return next(reader, None)
+    except csv.Error as error:
+        raise InputError(f"{path} line {reader.line_num}: {error}") from error
+
+
+def read_jsonl(path: Path) -> Iterator[Row]:
+    """Read one JSON object a line."""
+    for number, line in enumerate(_lines(path), start=1):
+        if not line.strip():
+            continue
+        place = f"{path} line {number}"
+        try:
+            values = json.loads(line)
+        except json.JSONDecodeError as error:
+            raise InputError(f"{place}: not JSON: {error.msg}") from error
+        if not isinstance(values, dict):
+            raise InputError(f"{place}: expected an object with named fields, found {type(values).__name__}")
+        yield Row(values, place)
+
+
+def read_parquet(path: Path) -> Iterator[Row]:
+    """Read a Parquet file."""
+    try:
+        from pyarrow import ArrowInvalid, parquet
+    except ImportError as error:
+        raise MissingExtraError("reading Parquet", "data") from error
+    try:
+        table = parquet.read_table(path)
+    except ArrowInvalid as error:
+        raise InputError(f"'{path}' is not a Parquet file: {error}") from error
+    for number, values in enumerate(table.to_pylist(), start=1):
+        yield Row(values, f"{path} row {number}")
+
+
+READERS: dict[str, Callable[[Path], Iterator[Row]]] = {
+    ".csv": read_csv,
+    ".tsv": read_tsv,
+    ".jsonl": read_jsonl,
+    ".parquet": read_parquet,
+}
+
+
+def read_hub(name: str, task: Task | None) -> dict[str, Iterable[Row]]:
+    """Read a dataset of the hub.
+
+    Args:
+        name: A known task's name, or the hub's own.
+        task: The known task, if it is one.
+
+    Returns:
+        The rows of each split under our names for them: train, dev, test.
+    """
+    try:
+        import datasets
+    except ImportError as error:
+        raise MissingExtraError(f"'{name}' is no local file or folder, and reading it from the hub", "data") from error
+    source = task.hub if task is not None else name
+    try:
+        loaded = datasets.load_dataset(source, task.subset if task is not None else None)
+    except Exception as error:  # the hub's client raises a dozen kinds, from no network to no such dataset
+        reason = str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
+        raise InputError(f"'{name}' is no local file or folder, and the hub did not give it: {reason}") from error
+    splits = task.splits if task is not None else _hub_splits(set(loaded))
+    return {ours: _hub_rows(loaded[theirs], source, theirs, task) for ours, theirs in splits.items()}
+
+
+def _hub_splits(present: set[str]) -> dict[str, str]:
+    """Match the hub's usual split names with ours."""
+    if "train" not in present:
+        raise InputError(f"the dataset has no train split; its splits are: {', '.join(sorted(present))}")
+    usual = {"train": "train", "dev": "validation", "test": "test"}
+    return {ours: theirs for ours, theirs in usual.items() if theirs in present}
+
+
+def _hub_rows(dataset: Any, source: str, split: str, task: Task | None) -> Iterator[Row]:
+    """Go through a hub split, with class numbers turned to their names and columns to our names for them."""
+    ours = {} if task is None else _our_names(task)
+    names = {column: feature.names for column, feature in dataset.features.items() if hasattr(feature, "names")}
+    for number, values in enumerate(dataset, start=1):
+        named = {
+            column: names[column][value] if column in names and value is not None and value >= 0 else value
+            for column, value in values.items()
+        }
+        yield Row(
+            {ours.get(column, column): value for column, value in named.items()}, f"{source} {split} row {number}"
+        )
+
+
+def _our_names(task: Task) -> dict[str, str]:
+    """Name a known task's columns by our conventions; a column that would then clash keeps out of the way."""
+    texts = ("text",) if len(task.columns) == 1 else ("text_a", "text_b")
+    ours = {"label": "label at the hub"} | dict(zip(task.columns, texts, strict=True))
+    return ours | {task.label: "label"}
+
+
+def _lines(path: Path) -> Iterator[str]:
+    """Go through a UTF-8 file's lines; what is not UTF-8 is named by its line."""
+    with path.open("rb") as file:
+        for number, line in enumerate(file, start=1):
+            try:
+                text = line.decode("utf-8-sig" if number == 1 else "utf-8")
+            except UnicodeDecodeError as error:
+                raise InputError(f"{path} line {number}: invalid UTF-8 ({error.reason}); save it as UTF-8") from error
+            if "\0" in text:
+                raise InputError(f"{path} line {number}: a NUL byte, so it is not plain text; save it as UTF-8")
+            yield text

@@ -1,0 +1,108 @@
+"""Texts to token ids: truncated, counted, batched by length."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from transformers import PreTrainedConfig, PreTrainedTokenizerBase
+
+from exitpoll.data import Texts
+
+# Encoders whose position numbers start behind the padding token's.
+_POSITIONS_AFTER_PADDING = {"camembert", "mpnet", "roberta", "xlm-roberta"}
+
+
+@dataclass(frozen=True)
+class TokenisedTexts:
+    """Texts as token ids, unpadded; a dataset as torch's loaders and transformers' Trainer take it."""
+
+    columns: Mapping[str, Sequence[Sequence[int]]]  # input_ids, attention_mask, …: (texts, tokens of each)
+    labels: NDArray | None
+    truncated: int  # how many texts were longer than the encoder reads
+
+    def __len__(self) -> int:
+        """Count the texts."""
+        return len(self.columns["input_ids"])
+
+    def __getitem__(self, row: int) -> dict[str, Any]:
+        """Give one text with its label."""
+        item: dict[str, Any] = {name: column[row] for name, column in self.columns.items()}
+        if self.labels is not None:
+            item["labels"] = self.labels[row]
+        return item
+
+    @property
+    def lengths(self) -> NDArray:
+        """How many tokens each text has, (texts,)."""
+        return np.array([len(ids) for ids in self.columns["input_ids"]], dtype=np.int64)
+
+    def sorted_by_length(self) -> TokenisedTexts:
+        """Put the longest first, so that a batch holds texts of like length."""
+        order = np.argsort(-self.lengths, kind="stable")
+        columns = {name: [column[row] for row in order] for name, column in self.columns.items()}
+        return TokenisedTexts(columns, None if self.labels is None else self.labels[order], self.truncated)
+
+
+def tokenise(texts: Texts, tokenizer: PreTrainedTokenizerBase, max_length: int) -> TokenisedTexts:
+    """Turn texts into token ids.
+
+    Args:
+        texts: Single texts or pairs.
+        tokenizer: The encoder's tokenizer.
+        max_length: Longest text kept, in tokens; what is longer is truncated and counted.
+
+    Returns:
+        The token ids with the texts' labels.
+    """
+    encoded = tokenizer(
+        list(texts.first),
+        None if texts.second is None else list(texts.second),
+        truncation=True,
+        max_length=max_length,
+    )
+    full = [row for row, ids in enumerate(encoded["input_ids"]) if len(ids) == max_length]
+    return TokenisedTexts(
+        dict(encoded), texts.labels, _count_longer(texts.select(np.array(full, dtype=np.int64)), tokenizer, max_length)
+    )
+
+
+def _count_longer(texts: Texts, tokenizer: PreTrainedTokenizerBase, max_length: int) -> int:
+    """Count the texts that do not fit, among those that fill the length."""
+    if not len(texts):
+        return 0
+    second = None if texts.second is None else list(texts.second)
+    whole = tokenizer(list(texts.first), second, truncation=False, verbose=False)
+    return sum(len(ids) > max_length for ids in whole["input_ids"])
+
+
+def readable_length(config: PreTrainedConfig, wanted: int) -> int:
+    """Tell how many tokens an encoder can read of the number wanted.
+
+    Args:
+        config: The encoder's configuration.
+        wanted: The length asked for.
+
+    Returns:
+        The smaller of what is wanted and what the encoder has positions for.
+    """
+    offset = config.pad_token_id + 1 if config.model_type in _POSITIONS_AFTER_PADDING else 0
+    return min(wanted, config.max_position_embeddings - offset)
+
+
+def batches(lengths: NDArray, batch_size: int) -> Iterator[NDArray]:
+    """Group texts of like length, longest first, so that a lack of memory shows at once.
+
+    Args:
+        lengths: Tokens of each text, (texts,).
+        batch_size: Texts in a batch.
+
+    Yields:
+        The row numbers of each batch.
+    """
+    order = np.argsort(-lengths, kind="stable")
+    for start in range(0, len(order), batch_size):
+        yield order[start : start + batch_size]

@@ -1,0 +1,251 @@
+"""transformers.Trainer with an objective over all exits, learning rates of their own for heads, and a record."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor, nn
+from torch.utils.data import Sampler
+from transformers import EvalPrediction, Trainer, TrainerCallback, TrainerControl, TrainerState, TrainingArguments
+from transformers.trainer_pt_utils import get_length_grouped_indices
+
+from exitpoll.errors import InputError
+from exitpoll.folders import read_json
+from exitpoll.objectives import exit_losses
+from exitpoll.recorder import Recorder
+from exitpoll.tasks import METRICS, predictions
+
+Objective = Callable[[Tensor, Tensor], Tensor]  # logits (texts, exits, classes), labels -> loss ()
+Score = Callable[[EvalPrediction], dict[str, Any]]
+
+
+@dataclass(frozen=True)
+class Progress:
+    """Where a training stands."""
+
+    stage: str
+    step: int
+    steps: int
+    loss: float | None = None
+    exit_scores: Sequence[float] | None = None  # on the calibration split, when last scored
+
+
+OnProgress = Callable[[Progress], None]
+
+
+class LengthSampler(Sampler):
+    """Texts of like length together, in an order that follows from seed and epoch alone, so that it can be resumed."""
+
+    def __init__(self, lengths: NDArray, batch_size: int, seed: int) -> None:
+        """Note what the order follows from.
+
+        Args:
+            lengths: Tokens of each text, (texts,).
+            batch_size: Texts in a batch.
+            seed: Seed of the order.
+        """
+        self.lengths = lengths.tolist()
+        self.batch_size = batch_size
+        self.seed = seed
+        self.epoch = 0
+
+    def set_epoch(self, epoch: int) -> None:
+        """Choose the epoch; loaders call this."""
+        self.epoch = epoch
+
+    def __len__(self) -> int:
+        """Count the texts."""
+        return len(self.lengths)
+
+    def __iter__(self) -> Iterator[int]:
+        """Give the row numbers in this epoch's order."""
+        generator = torch.Generator().manual_seed(self.seed * 1_000_003 + self.epoch)
+        return iter(get_length_grouped_indices(self.lengths, self.batch_size, generator=generator))
+
+
+class Interruptions(TrainerCallback):
+    """Scores, logs and saves at chosen steps, the same for all three."""
+
+    def __init__(self, steps: set[int]) -> None:
+        """Choose the steps.
+
+        Args:
+            steps: After which steps to stop and look.
+        """
+        self.steps = steps
+
+    def on_step_end(
+        self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any
+    ) -> TrainerControl:
+        """Ask for it all where it is time."""
+        if state.global_step in self.steps:
+            control.should_log = control.should_evaluate = control.should_save = True
+        return control
+
+
+class ExitTrainer(Trainer):
+    """Trains what gives exit logits: a whole model, or heads alone."""
+
+    def __init__(
+        self,
+        *,
+        objective: Objective,
+        head_learning_rate: float,
+        recorder: Recorder,
+        on_progress: OnProgress | None,
+        **trainer_arguments: Any,
+    ) -> None:
+        """Add to a Trainer what it lacks.
+
+        Args:
+            objective: The loss over all exits.
+            head_learning_rate: Highest learning rate of the heads.
+            recorder: Writes the record.
+            on_progress: Called after every step.
+            **trainer_arguments: Trainer's own.
+        """
+        super().__init__(**trainer_arguments)
+        self.objective = objective
+        self.head_learning_rate = head_learning_rate
+        self.recorder = recorder
+        self.on_progress = on_progress
+        self.exit_scores: Sequence[float] | None = None
+        self.model_accepts_loss_kwargs = False
+
+    def create_optimizer(self, model: nn.Module | None = None) -> torch.optim.Optimizer:
+        """Give heads their own learning rate, and biases and norms no weight decay."""
+        optimizer_class, arguments = self.get_optimizer_cls_and_kwargs(self.args, self.model)
+        self.optimizer: torch.optim.Optimizer = optimizer_class(self._parameter_groups(arguments["lr"]), **arguments)
+        return self.optimizer
+
+    def _parameter_groups(self, learning_rate: float) -> list[dict[str, Any]]:
+        """Group what is trained by learning rate and weight decay."""
+        decayed = set(self.get_decay_parameter_names(self.model))
+        groups: dict[tuple[float, float], list[nn.Parameter]] = {}
+        for name, parameter in self.model.named_parameters():
+            if parameter.requires_grad:
+                rate = self.head_learning_rate if name.startswith("heads.") else learning_rate
+                decay = self.args.weight_decay if name in decayed else 0.0
+                groups.setdefault((rate, decay), []).append(parameter)
+        return [{"params": group, "lr": rate, "weight_decay": decay} for (rate, decay), group in groups.items()]
+
+    def _get_train_sampler(self, train_dataset: Any = None) -> LengthSampler:
+        """Sample by length, resumably."""
+        dataset = self.train_dataset if train_dataset is None else train_dataset
+        return LengthSampler(dataset.lengths, self.args.train_batch_size, self.args.seed)
+
+    def compute_loss(
+        self,
+        model: nn.Module,
+        inputs: dict[str, Any],
+        return_outputs: bool = False,
+        num_items_in_batch: Tensor | int | None = None,
+    ) -> Any:
+        """Put every exit's logits through the objective."""
+        labels = inputs["labels"]
+        outputs = model(**{name: value for name, value in inputs.items() if name != "labels"})
+        loss = self.objective(outputs.exit_logits, labels)
+        if model.training:
+            self._look_at(loss, outputs.exit_logits, labels)
+        return (loss, outputs) if return_outputs else loss
+
+    def _look_at(self, loss: Tensor, exit_logits: Tensor, labels: Tensor) -> None:
+        """Record a training batch; stop where the loss is no number any more."""
+        value = loss.item()
+        step = self.state.global_step + 1
+        if not np.isfinite(value):
+            raise InputError(self._diverged(f"the loss is {value}"))
+        self.recorder.see(exit_logits.detach(), labels, value)
+        if self.on_progress is not None:
+            self.on_progress(Progress(self.recorder.stage, step, self.state.max_steps, value, self.exit_scores))
+
+    def _diverged(self, what: str) -> str:
+        """Say where a training went wrong and what is left of it."""
+        rate = max(self.lr_scheduler.get_last_lr())
+        good = last_checkpoint(Path(self.args.output_dir))
+        kept = f"the last good checkpoint is {good}" if good else "no checkpoint had been written yet"
+        return (
+            f"{what} at step {self.state.global_step + 1} with learning rates up to {rate:.2g}; {kept}; "
+            "train again with lower learning rates"
+        )
+
+    def evaluate(self, *arguments: Any, **named: Any) -> dict[str, float]:
+        """Score the calibration split and write the record's line."""
+        metrics = super().evaluate(*arguments, **named)
+        scores = {name.removeprefix("eval_"): metrics[f"eval_{name}"] for name in SCORE_NAMES}
+        if not np.isfinite(metrics["eval_loss"]):
+            raise InputError(self._diverged("the calibration split's loss is no number"))
+        self.exit_scores = scores["exit_scores"]
+        self.recorder.write(
+            step=self.state.global_step,
+            epoch=self.state.epoch or 0.0,
+            learning_rate=self.lr_scheduler.get_last_lr()[0],
+            scores=scores,
+        )
+        return metrics
+
+
+SCORE_NAMES = ("exit_scores", "exit_accuracies", "exit_losses", "mean_score", "last_score", "mean_loss")
+
+
+def scorer(metric: str, problem_type: str) -> Score:
+    """Make what scores every exit on a split.
+
+    Args:
+        metric: The task's metric.
+        problem_type: As in transformers.
+
+    Returns:
+        A function for Trainer's `compute_metrics`.
+    """
+
+    def score(predicted: EvalPrediction) -> dict[str, Any]:
+        _, exit_logits = predicted.predictions
+        return exit_scores(exit_logits, predicted.label_ids, metric, problem_type)
+
+    return score
+
+
+def exit_scores(logits: NDArray, labels: NDArray, metric: str, problem_type: str) -> dict[str, Any]:
+    """Score every exit.
+
+    Args:
+        logits: (texts, exits, classes)
+        labels: As in Texts.
+        metric: The task's metric.
+        problem_type: As in transformers.
+
+    Returns:
+        Scores, accuracies (None for regression) and losses by exit, and their means.
+    """
+    answers = [predictions(logits[:, number], problem_type) for number in range(logits.shape[1])]
+    scores = [METRICS[metric](labels, answer) for answer in answers]
+    accuracies = None if problem_type == "regression" else [METRICS["accuracy"](labels, answer) for answer in answers]
+    losses = exit_losses(torch.from_numpy(logits), torch.from_numpy(labels), problem_type=problem_type).mean(dim=0)
+    return {
+        "exit_scores": scores,
+        "exit_accuracies": accuracies,
+        "exit_losses": losses.tolist(),
+        "mean_score": float(np.mean(scores)),
+        "last_score": scores[-1],
+        "mean_loss": losses.mean().item(),
+    }
+
+
+def last_checkpoint(folder: Path) -> Path | None:
+    """Find the newest whole checkpoint; one that a kill cut short lacks its state, which is written last.
+
+    Args:
+        folder: Where a Trainer keeps its checkpoints.
+
+    Returns:
+        The checkpoint's folder, or None.
+    """
+    whole = [path for path in folder.glob("checkpoint-*") if read_json(path / "trainer_state.json") is not None]
+    return max(whole, key=lambda path: int(path.name.split("-")[1]), default=None)
