@@ -47,6 +47,8 @@ class ExitConfig(PreTrainedConfig):
         """Fill in the exits and refuse what cannot be built."""
         super().__post_init__(**kwargs)
         depth = self.encoder.num_hidden_layers
+        if self.problem_type is None:
+            self.problem_type = "regression" if self.num_labels == 1 else "single_label_classification"
         if self.exits is None:
             self.exits = list(range(1, depth + 1))
         if not self.exits or self.exits != sorted(set(self.exits)) or not 1 <= self.exits[0] <= self.exits[-1] <= depth:

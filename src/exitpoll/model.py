@@ -220,7 +220,7 @@ class EarlyExitModel(PreTrainedModel):
             native_head=True,
             pooling=pooling,
             max_length=max_length,
-            problem_type=encoder_config.problem_type or _guess_problem(encoder_config),
+            problem_type=encoder_config.problem_type,
             id2label=encoder_config.id2label,
             label2id=encoder_config.label2id,
         )
@@ -325,8 +325,3 @@ def _label_names(labels: Sequence[str] | int) -> dict[str, dict]:
     """Number the labels as transformers does."""
     names = [f"LABEL_{index}" for index in range(labels)] if isinstance(labels, int) else list(labels)
     return {"id2label": dict(enumerate(names)), "label2id": {name: index for index, name in enumerate(names)}}
-
-
-def _guess_problem(config: PreTrainedConfig) -> str:
-    """Tell a classifier's kind where its config is silent, as transformers does."""
-    return "regression" if config.num_labels == 1 else "single_label_classification"

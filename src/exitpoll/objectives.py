@@ -59,7 +59,10 @@ def exit_losses(logits: Tensor, labels: Tensor, *, problem_type: str = SINGLE_LA
     if problem_type == MULTI_LABEL:
         yes, no = _log_sigmoids(logits)
         return -(targets * yes + (1 - targets) * no).mean(dim=-1)
-    return (logits - targets).square().mean(dim=-1)
+    if problem_type == REGRESSION:
+        return (logits - targets).square().mean(dim=-1)
+    known = ", ".join((SINGLE_LABEL, MULTI_LABEL, REGRESSION))
+    raise InputError(f"problem type '{problem_type}' is unknown; choose one of: {known}")
 
 
 def diversity(

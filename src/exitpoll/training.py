@@ -20,8 +20,8 @@ from safetensors.torch import load_file, save_file
 from transformers import (
     DataCollatorWithPadding,
     EarlyStoppingCallback,
-    PrinterCallback,
     PreTrainedTokenizerBase,
+    PrinterCallback,
     TrainingArguments,
     default_data_collator,
     set_seed,

@@ -1,0 +1,100 @@
+"""Law 7: a model survives a round trip, and loading neither unpickles nor runs remote code."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+from types import SimpleNamespace
+
+import pytest
+import torch
+from transformers import AutoConfig, AutoModelForSequenceClassification, pipeline
+
+from exitpoll import EarlyExitModel, ExitConfig
+from tests.tiny import CONFIGS, tiny_classifier, tiny_encoder, tiny_tokenizer, tokens
+
+
+@pytest.mark.parametrize("name", CONFIGS)
+@pytest.mark.parametrize("options", [{}, {"exits": [2]}, {"head": "linear", "shared_head": True, "pooling": "first"}])
+@torch.no_grad()
+def test_save_and_load(name, options, tmp_path):
+    tiny_encoder(name).save_pretrained(tmp_path / "encoder")
+    model = EarlyExitModel.from_encoder(tmp_path / "encoder", labels=["a", "b", "c"], **options).eval()
+    model.save_pretrained(tmp_path / "model")
+    loaded = EarlyExitModel.from_pretrained(tmp_path / "model").eval()
+    batch = tokens(model.config.encoder.pad_token_id or 0)
+    assert torch.equal(loaded(**batch).exit_logits, model(**batch).exit_logits)
+    assert loaded.config.to_diff_dict() | {"_name_or_path": ""} == model.config.to_diff_dict() | {"_name_or_path": ""}
+
+
+@pytest.mark.parametrize("name", CONFIGS)
+@torch.no_grad()
+def test_save_and_load_with_a_native_head(name, tmp_path):
+    tiny_classifier(name).save_pretrained(tmp_path / "classifier")
+    model = EarlyExitModel.from_classifier(tmp_path / "classifier").eval()
+    model.save_pretrained(tmp_path / "model")
+    loaded = EarlyExitModel.from_pretrained(tmp_path / "model").eval()
+    batch = tokens(model.config.encoder.pad_token_id or 0)
+    assert torch.equal(loaded(**batch).exit_logits, model(**batch).exit_logits)
+
+
+@pytest.mark.parametrize("attention", ["eager", "sdpa"])
+@torch.no_grad()
+def test_attention_is_chosen_on_loading(attention, encoder_folder, tmp_path):
+    EarlyExitModel.from_encoder(encoder_folder, labels=2).save_pretrained(tmp_path)
+    loaded = EarlyExitModel.from_pretrained(tmp_path, attn_implementation=attention)
+    assert loaded.encoder.config._attn_implementation == attention
+    assert torch.isfinite(loaded(**tokens(0)).exit_logits).all()
+
+
+@pytest.fixture
+def model_folder(encoder_folder, tmp_path):
+    EarlyExitModel.from_encoder(encoder_folder, labels=["bad", "good"]).save_pretrained(tmp_path / "m")
+    tiny_tokenizer().save_pretrained(tmp_path / "m")
+    return tmp_path / "m"
+
+
+def test_auto_classes_know_our_folders(model_folder):
+    assert isinstance(AutoConfig.from_pretrained(model_folder), ExitConfig)
+    assert isinstance(AutoModelForSequenceClassification.from_pretrained(model_folder), EarlyExitModel)
+
+
+def test_pipeline(model_folder, caplog):
+    classify = pipeline("text-classification", str(model_folder))
+    answers = classify(["the film was good", "a very bad plot"])
+    assert {answer["label"] for answer in answers} <= {"bad", "good"}
+    assert all(0.5 <= answer["score"] <= 1 for answer in answers)
+    assert "not supported" not in caplog.text
+
+
+@pytest.mark.parametrize(
+    "imports",
+    [
+        "import exitpoll; from transformers import pipeline",
+        "from transformers import pipeline; import exitpoll",
+        "import exitpoll, torch; from transformers import AutoTokenizer, pipeline",
+    ],
+)
+def test_pipeline_whatever_is_imported_first(model_folder, imports):
+    code = f"{imports}; print(pipeline('text-classification', {str(model_folder)!r})('good')[0]['label'])"
+    result = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert result.stdout.strip() in ("bad", "good")
+
+
+def test_nothing_in_the_folder_is_a_pickle(model_folder):
+    assert {path.suffix for path in model_folder.iterdir()} <= {".json", ".safetensors"}
+
+
+def test_push_to_hub_uploads_what_save_pretrained_writes(model_folder, monkeypatch):
+    """No hub is reached: what would be uploaded is looked at instead."""
+    uploaded = {}
+
+    def upload(self, working_dir, repo_id, *_, **__):
+        uploaded[repo_id] = {path.name for path in Path(working_dir).iterdir()}
+
+    hub = SimpleNamespace(create_repo=lambda repo_id, **_: SimpleNamespace(repo_id=repo_id))
+    monkeypatch.setattr("transformers.utils.hub.hf_api", lambda: hub)
+    monkeypatch.setattr(EarlyExitModel, "_upload_modified_files", upload)
+    EarlyExitModel.from_pretrained(model_folder).push_to_hub("someone/some-model")
+    assert uploaded["someone/some-model"] >= {"config.json", "model.safetensors"}
