@@ -115,7 +115,8 @@ class TestSplits:
 
 class TestColumns:
     @pytest.mark.parametrize(
-        "header", [("text_a", "text_b"), ("sentence1", "sentence2"), ("premise", "hypothesis"), ("question", "sentence")]
+        "header",
+        [("text_a", "text_b"), ("sentence1", "sentence2"), ("premise", "hypothesis"), ("question", "sentence")],
     )
     def test_pairs_by_convention(self, tmp_path, header):
         splits = load_splits(write_tsv(tmp_path / "a.tsv", toy_rows(40, pairs=True), (*header, "label")))
@@ -149,7 +150,9 @@ class TestLabels:
         assert splits.problem_type == "multi_label_classification"
         assert splits.metric == "micro_f1"
         expected = {"a": [1, 0], "b": [1, 1], "c": [0, 0]}
-        assert all(expected[text] == row.tolist() for text, row in zip(splits.train.first, splits.train.labels, strict=True))
+        assert all(
+            expected[text] == row.tolist() for text, row in zip(splits.train.first, splits.train.labels, strict=True)
+        )
 
     def test_bars_part_labels_in_text_files(self, tmp_path):
         rows = [("a", "x"), ("b", "x|y"), ("c", "y")] * 10
@@ -344,7 +347,9 @@ class TestHub:
             raise ConnectionError("no route\nto the hub")
 
         monkeypatch.setattr(datasets, "load_dataset", fail)
-        with pytest.raises(InputError, match="'no/such' is no local file or folder, and the hub did not give it: no route"):
+        with pytest.raises(
+            InputError, match="'no/such' is no local file or folder, and the hub did not give it: no route"
+        ):
             load_splits("no/such")
 
     def test_no_train_split(self, monkeypatch):

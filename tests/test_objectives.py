@@ -61,7 +61,7 @@ class TestRelevancy:
     def test_equals_torch(self):
         logits = torch.randn(5, 4, 3)
         labels = torch.tensor([0, 1, 2, 1, 0])
-        expected = sum(torch.nn.functional.cross_entropy(logits[:, exit], labels) for exit in range(4))
+        expected = sum(torch.nn.functional.cross_entropy(logits[:, head], labels) for head in range(4))
         torch.testing.assert_close(relevancy(logits, labels), expected)
 
     def test_unknown_problem(self):
@@ -121,7 +121,9 @@ class TestDiversity:
         with pytest.raises(InputError, match="use relevancy"):
             diversity(LOGITS, problem_type=REGRESSION)
 
-    @pytest.mark.parametrize(("options", "message"), [({"closest": "x"}, "text, batch"), ({"neighbours": 0}, "least 1")])
+    @pytest.mark.parametrize(
+        ("options", "message"), [({"closest": "x"}, "text, batch"), ({"neighbours": 0}, "least 1")]
+    )
     def test_refuses_unknown_options(self, options, message):
         with pytest.raises(InputError, match=message):
             diversity(LOGITS, **options)
@@ -134,9 +136,7 @@ class TestDiversity:
         total = 0.0
         for text in range(3):
             for i in range(1, exits):
-                total -= min(
-                    -(probabilities[text, j] * probabilities[text, i].log()).sum().item() for j in range(i)
-                )
+                total -= min(-(probabilities[text, j] * probabilities[text, i].log()).sum().item() for j in range(i))
         assert diversity(logits).item() == pytest.approx(total / 3)
 
     def test_a_text_does_not_depend_on_its_batch(self):

@@ -110,15 +110,13 @@ def tokens(pad: int, lengths=(9, 5, 7, 3), seed: int = 0, types: bool = False) -
     return batch
 
 
-GOOD, BAD, SO_SO = ("good fine great".split(), "bad awful poor".split(), "medium average plain".split())
-FILLERS = "the film was and with a very it plot cast of in this".split()
+GOOD, BAD, SO_SO = (["good", "fine", "great"], ["bad", "awful", "poor"], ["medium", "average", "plain"])
+FILLERS = ["the", "film", "was", "and", "with", "a", "very", "it", "plot", "cast", "of", "in", "this"]
 WORDS = [*GOOD, *BAD, *SO_SO, *FILLERS]
 
 
 def tiny_tokenizer() -> PreTrainedTokenizerFast:
-    vocabulary = {
-        word: number for number, word in enumerate(["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", *WORDS])
-    }
+    vocabulary = {word: number for number, word in enumerate(["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", *WORDS])}
     tokenizer = Tokenizer(models.WordLevel(vocabulary, unk_token="[UNK]"))
     tokenizer.pre_tokenizer = pre_tokenizers.Whitespace()
     tokenizer.post_processor = processors.BertProcessing(("[SEP]", 3), ("[CLS]", 2))

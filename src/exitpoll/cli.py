@@ -55,7 +55,7 @@ def train(
 ) -> None:
     """Train an encoder with a head after every layer.
 
-    Example: exitpoll train --encoder google-bert/bert-base-uncased --data trec --out my-model
+    Example: exitpoll train --encoder bert-base-uncased --data trec --out trec-bert
 
     Args:
         data: A CSV, TSV, JSONL or Parquet file, a folder with train, dev and test files, a known task's name
@@ -78,11 +78,12 @@ def train(
         overwrite: Replace an older model folder, or drop a training that was cut off.
         settings: How to train.
     """
-    from transformers import AutoTokenizer, set_seed
+    from transformers import set_seed
 
     from exitpoll.data import load_splits
     from exitpoll.folders import check_free
     from exitpoll.progress import training_bars
+    from exitpoll.tokens import load_tokenizer
     from exitpoll.training import train as train_model
 
     _quieten_transformers()
@@ -102,7 +103,7 @@ def train(
     set_seed(settings.seed)
     shape = {"exits": exits, "head": head, "shared_head": shared_head, "pooling": pooling}
     model = _build(encoder, classifier, splits, shape)
-    tokenizer = AutoTokenizer.from_pretrained(encoder or classifier)
+    tokenizer = load_tokenizer(str(encoder or classifier))
     with training_bars(_errors) as on_progress:
         trained = train_model(
             model, tokenizer, splits, out, settings, resume=resume, overwrite=overwrite, on_progress=on_progress

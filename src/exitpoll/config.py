@@ -26,6 +26,7 @@ class ExitConfig(PreTrainedConfig):
         head_dropout: Dropout before a head's last linear map.
         max_length: Longest text read, in tokens.
         strategy: The strategy that goes with the method the heads were trained by.
+        problem_type: As in transformers; regression for one label and single-label classification for more by default.
     """
 
     model_type = "exitpoll"
@@ -42,6 +43,7 @@ class ExitConfig(PreTrainedConfig):
     head_dropout: float = 0.1
     max_length: int = 128
     strategy: str | None = None
+    problem_type: str | None = None
 
     def __post_init__(self, **kwargs: object) -> None:
         """Fill in the exits and refuse what cannot be built."""

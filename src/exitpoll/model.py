@@ -5,8 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import torch
+from safetensors import SafetensorError
 from torch import Tensor, nn
 from transformers import (
     AutoConfig,
@@ -180,7 +182,7 @@ class EarlyExitModel(PreTrainedModel):
             problem_type=problem_type,
             **_label_names(labels),
         )
-        return cls(config, AutoModel.from_pretrained(name_or_folder, config=encoder_config, dtype=dtype)).to(dtype)
+        return cls(config, _load(AutoModel, name_or_folder, encoder_config, dtype)).to(dtype)
 
     @classmethod
     def from_classifier(
@@ -224,7 +226,7 @@ class EarlyExitModel(PreTrainedModel):
             id2label=encoder_config.id2label,
             label2id=encoder_config.label2id,
         )
-        return cls(config, AutoModelForSequenceClassification.from_pretrained(name_or_folder, dtype=dtype)).to(dtype)
+        return cls(config, _load(AutoModelForSequenceClassification, name_or_folder, encoder_config, dtype)).to(dtype)
 
     def forward(
         self,
@@ -313,12 +315,21 @@ def read_config(name_or_folder: str | Path) -> PreTrainedConfig:
         The configuration.
     """
     try:
-        config = AutoConfig.from_pretrained(name_or_folder)
+        config = AutoConfig.from_pretrained(name_or_folder, trust_remote_code=False)
     except (OSError, ValueError) as error:
-        reason = str(error).strip().splitlines()[0]
-        raise InputError(f"'{name_or_folder}' is neither a model folder nor a model on the hub: {reason}") from error
+        raise InputError(f"'{name_or_folder}' is neither a model folder nor a model on the hub: {error}") from error
     family_of(config)
     return config
+
+
+def _load(auto: Any, name_or_folder: str | Path, config: PreTrainedConfig, dtype: torch.dtype) -> PreTrainedModel:
+    """Load pretrained weights; nothing is unpickled and no remote code runs."""
+    try:
+        return auto.from_pretrained(
+            name_or_folder, config=config, dtype=dtype, use_safetensors=True, trust_remote_code=False
+        )
+    except (OSError, ValueError, RuntimeError, SafetensorError) as error:
+        raise InputError(f"the weights of '{name_or_folder}' cannot be loaded: {error}") from error
 
 
 def _label_names(labels: Sequence[str] | int) -> dict[str, dict]:

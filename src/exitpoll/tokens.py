@@ -4,13 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from transformers import PreTrainedConfig, PreTrainedTokenizerBase
+from transformers import AutoTokenizer, PreTrainedConfig, PreTrainedTokenizerBase
 
 from exitpoll.data import Texts
+from exitpoll.errors import InputError
 
 # Encoders whose position numbers start behind the padding token's.
 _POSITIONS_AFTER_PADDING = {"camembert", "mpnet", "roberta", "xlm-roberta"}
@@ -45,6 +47,25 @@ class TokenisedTexts:
         order = np.argsort(-self.lengths, kind="stable")
         columns = {name: [column[row] for row in order] for name, column in self.columns.items()}
         return TokenisedTexts(columns, None if self.labels is None else self.labels[order], self.truncated)
+
+
+def load_tokenizer(name_or_folder: str | Path) -> PreTrainedTokenizerBase:
+    """Load the tokenizer of a model.
+
+    Args:
+        name_or_folder: A hub name or a local folder.
+
+    Returns:
+        The tokenizer.
+    """
+    try:
+        tokenizer = AutoTokenizer.from_pretrained(name_or_folder, trust_remote_code=False)
+    except (OSError, ValueError) as error:
+        raise InputError(f"'{name_or_folder}' has no tokenizer: {error}") from error
+    if len(tokenizer) <= len(tokenizer.all_special_ids):
+        # transformers makes an empty tokenizer of a folder that has none; every word would be unknown to it.
+        raise InputError(f"'{name_or_folder}' has no tokenizer files; save the encoder's tokenizer beside it")
+    return tokenizer
 
 
 def tokenise(texts: Texts, tokenizer: PreTrainedTokenizerBase, max_length: int) -> TokenisedTexts:

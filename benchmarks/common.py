@@ -1,0 +1,83 @@
+"""What the benchmarks share: an encoder of the size in question, texts for it, alternate timing, a results file."""
+
+from __future__ import annotations
+
+import json
+import platform
+import random
+import statistics
+import time
+from collections.abc import Callable, Mapping
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any
+
+import torch
+from tokenizers import Tokenizer, models, pre_tokenizers, processors
+from transformers import BertConfig, BertModel, PreTrainedTokenizerFast
+
+RESULTS = Path(__file__).parent / "results"
+VOCABULARY = 30_522
+
+
+def make_encoder(folder: Path, layers: int = 12, width: int = 384) -> Path:
+    """Write a BERT with random weights and a tokenizer of whole words: speed does not depend on what it knows."""
+    torch.manual_seed(0)
+    config = BertConfig(
+        vocab_size=VOCABULARY,
+        num_hidden_layers=layers,
+        hidden_size=width,
+        num_attention_heads=width // 32,
+        intermediate_size=4 * width,
+    )
+    BertModel(config).save_pretrained(folder)
+    special = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"]
+    words = special + [f"w{number}" for number in range(VOCABULARY - len(special))]
+    tokenizer = Tokenizer(models.WordLevel({word: number for number, word in enumerate(words)}, unk_token="[UNK]"))
+    tokenizer.pre_tokenizer = pre_tokenizers.WhitespaceSplit()
+    tokenizer.post_processor = processors.BertProcessing(("[SEP]", 3), ("[CLS]", 2))
+    PreTrainedTokenizerFast(
+        tokenizer_object=tokenizer,
+        pad_token="[PAD]",
+        unk_token="[UNK]",
+        cls_token="[CLS]",
+        sep_token="[SEP]",
+        mask_token="[MASK]",
+    ).save_pretrained(folder)
+    return folder
+
+
+def make_texts(count: int, tokens: int, seed: int = 0) -> list[str]:
+    """Draw texts of exactly so many tokens, [CLS] and [SEP] included."""
+    chance = random.Random(seed)
+    return [" ".join(f"w{chance.randrange(20_000)}" for _ in range(tokens - 2)) for _ in range(count)]
+
+
+def time_alternately(candidates: Mapping[str, Callable[[], Any]], rounds: int) -> dict[str, float]:
+    """Time several things in turn, so that a busy moment of the machine hits all of them alike.
+
+    Args:
+        candidates: What to time, by name.
+        rounds: How often each is run; the first time does not count.
+
+    Returns:
+        The median seconds of each.
+    """
+    seconds: dict[str, list[float]] = {name: [] for name in candidates}
+    for attempt in range(rounds + 1):
+        for name, run in candidates.items():
+            started = time.perf_counter()
+            run()
+            if attempt:
+                seconds[name].append(time.perf_counter() - started)
+    return {name: statistics.median(times) for name, times in seconds.items()}
+
+
+def write_results(name: str, results: dict[str, Any]) -> None:
+    """Keep results with what they were measured on, and print them."""
+    RESULTS.mkdir(exist_ok=True)
+    versions = {package: version(package) for package in ("exitpoll", "torch", "transformers")}
+    machine = {"threads": torch.get_num_threads(), "processor": platform.machine()}
+    content = json.dumps({"versions": versions, "machine": machine, **results}, indent=2)
+    (RESULTS / f"{name}.json").write_text(content + "\n", encoding="utf-8")
+    print(content)

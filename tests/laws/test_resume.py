@@ -1,0 +1,112 @@
+"""Law 8: a killed training resumes to the very weights of an undisturbed one."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+
+import pytest
+import torch
+from safetensors.torch import load_file
+
+from exitpoll import EarlyExitModel, InputError, TrainingSettings, train
+from tests.tiny import toy_splits, write_toy_folder
+
+SETTINGS = TrainingSettings(epochs=3, batch_size=16, logs_per_epoch=2)
+
+
+class Cut(BaseException):
+    """Stands for a kill: nothing in between may catch it."""
+
+
+def run(encoder_folder, tokenizer, out, settings, cut=None, **options):
+    def stop(progress):
+        if cut is not None and (progress.stage, progress.step) == cut:
+            raise Cut
+
+    torch.manual_seed(0)
+    model = EarlyExitModel.from_encoder(encoder_folder, labels=["bad", "good", "so-so"])
+    return train(model, tokenizer, toy_splits(), out, settings, on_progress=stop, **options)
+
+
+def same_weights(first, second):
+    first, second = load_file(first / "model.safetensors"), load_file(second / "model.safetensors")
+    return all(torch.equal(first[name], second[name]) for name in first | second)
+
+
+@pytest.mark.parametrize(
+    ("schedule", "cuts"),
+    [
+        ("joint", [("all", 2)]),  # before any checkpoint
+        ("joint", [("all", 5), ("all", 11), ("all", 12)]),  # in every epoch, again and again
+        ("two-stage", [("last", 8), ("features of train", 64), ("heads", 16)]),
+        ("mixed", [("all", 4)]),
+    ],
+)
+def test_cut_trainings_resume_to_the_same_place(encoder_folder, tokenizer, tmp_path, schedule, cuts):
+    settings = TrainingSettings(**SETTINGS.__dict__ | {"schedule": schedule})
+    undisturbed = run(encoder_folder, tokenizer, tmp_path / "undisturbed", settings)
+    for number, cut in enumerate(cuts):
+        with pytest.raises(Cut):
+            run(encoder_folder, tokenizer, tmp_path / "cut", settings, cut, resume=number > 0)
+        assert not (tmp_path / "cut").exists()
+    resumed = run(encoder_folder, tokenizer, tmp_path / "cut", settings, resume=True)
+    assert resumed.test_scores == undisturbed.test_scores
+    assert same_weights(tmp_path / "cut", tmp_path / "undisturbed")
+    records = [(tmp_path / name / "training.jsonl").read_text() for name in ("cut", "undisturbed")]
+    assert records[0] == records[1]  # no line lost, none doubled
+
+
+def test_a_killed_process_resumes_to_the_same_place(encoder_folder, tmp_path):
+    data = write_toy_folder(tmp_path / "data")
+    command = [sys.executable, "-c", "from exitpoll.cli import main; main()", "train"]
+    options = ["--encoder", encoder_folder, "--data", data, "--epochs", "12", "--batch-size", "8"]
+    environment = os.environ | {"OMP_NUM_THREADS": "1"}
+
+    def train_to(name, *more):
+        line = [*command, *map(str, options), "--out", str(tmp_path / name), *more]
+        return subprocess.Popen(line, env=environment, stderr=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+
+    killed = train_to("killed")
+    deadline = time.monotonic() + 120
+    while len(list((tmp_path / "killed.partial").glob("1-all/checkpoint-*/trainer_state.json"))) < 1:
+        assert killed.poll() is None, killed.stderr.read()
+        assert time.monotonic() < deadline
+        time.sleep(0.005)
+    killed.send_signal(signal.SIGKILL)
+    killed.wait()
+    assert not (tmp_path / "killed").exists()
+    assert train_to("killed", "--resume").wait() == 0
+    assert train_to("undisturbed").wait() == 0
+    assert same_weights(tmp_path / "killed", tmp_path / "undisturbed")
+
+
+def test_resuming_with_other_settings_is_refused(encoder_folder, tokenizer, tmp_path):
+    with pytest.raises(Cut):
+        run(encoder_folder, tokenizer, tmp_path / "m", SETTINGS, ("all", 4))
+    other = TrainingSettings(**SETTINGS.__dict__ | {"learning_rate": 1e-4})
+    with pytest.raises(InputError, match="begun with another settings learning_rate: resume with the same"):
+        run(encoder_folder, tokenizer, tmp_path / "m", other, resume=True)
+
+
+def test_starting_again_without_a_word_is_refused(encoder_folder, tokenizer, tmp_path):
+    with pytest.raises(Cut):
+        run(encoder_folder, tokenizer, tmp_path / "m", SETTINGS, ("all", 4))
+    with pytest.raises(InputError, match=r"holds a training that was cut off: say --resume, or --overwrite to drop it"):
+        run(encoder_folder, tokenizer, tmp_path / "m", SETTINGS)
+
+
+def test_overwrite_drops_what_was_cut_off(encoder_folder, tokenizer, tmp_path):
+    with pytest.raises(Cut):
+        run(encoder_folder, tokenizer, tmp_path / "m", SETTINGS, ("all", 4))
+    run(encoder_folder, tokenizer, tmp_path / "m", SETTINGS, overwrite=True)
+    assert [path.name for path in tmp_path.iterdir()] == ["m"]
+
+
+def test_resuming_nothing_is_training(encoder_folder, tokenizer, tmp_path):
+    run(encoder_folder, tokenizer, tmp_path / "m", SETTINGS, resume=True)
+    assert json.loads((tmp_path / "m" / "training.json").read_text())["texts"]["train"] == 96

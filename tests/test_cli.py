@@ -1,0 +1,157 @@
+"""The command line as a user meets it: what it shows, and one line with exit code 2 for what it refuses."""
+
+from __future__ import annotations
+
+import sys
+
+import pytest
+
+from exitpoll import __version__
+from exitpoll.cli import main
+from tests.tiny import save_tiny, toy_rows, write_toy_folder, write_tsv
+
+
+@pytest.fixture
+def run(monkeypatch, capsys):
+    def call(*arguments):
+        monkeypatch.setattr(sys, "argv", ["exitpoll", *map(str, arguments)])
+        try:
+            main()
+            code = 0
+        except SystemExit as stop:
+            code = stop.code
+        captured = capsys.readouterr()
+        return code, captured.out, captured.err
+
+    return call
+
+
+@pytest.fixture
+def data(tmp_path):
+    return write_toy_folder(tmp_path / "data")
+
+
+FAST = ("--epochs", "1", "--logs-per-epoch", "2")
+
+
+def test_version(run):
+    assert run("--version")[1].strip() == __version__
+
+
+def test_help_shows_an_example_and_every_setting(run):
+    code, out, _ = run("train", "--help")
+    assert code == 0
+    assert "exitpoll train --encoder bert-base-uncased --data trec --out trec-bert" in out
+    assert "--diversity-weight" in out
+    assert "λ of the ensemble objective" in out
+
+
+def test_train_shows_progress_and_a_table(run, data, encoder_folder, tmp_path):
+    code, out, err = run("train", "--encoder", encoder_folder, "--data", data, "--out", tmp_path / "m", *FAST)
+    assert code == 0, err
+    assert "accuracy by exit" in out
+    assert out.count("│") >= 3 * 5
+    assert f"wrote {tmp_path / 'm'}" in out
+    assert "loss" in err
+    assert "exits" in err
+    assert (tmp_path / "m" / "model.safetensors").exists()
+
+
+def test_train_on_pairs_with_chosen_exits(run, encoder_folder, tmp_path):
+    write_tsv(tmp_path / "d" / "train.tsv", toy_rows(60, pairs=True), ("text_a", "text_b", "label"))
+    options = ("--exits", "1", "3", "--method", "pabee", "--pooling", "first", "--limit", "32", *FAST)
+    code, out, err = run(
+        "train", "--encoder", encoder_folder, "--data", tmp_path / "d", "--out", tmp_path / "m", *options
+    )
+    assert code == 0, err
+    assert "was cut from train with seed 0" in out
+    assert "32 of" in out
+
+
+def test_train_below_a_classifier_leaves_it_alone(run, data, classifier_folder, tmp_path):
+    code, _, err = run("train", "--classifier", classifier_folder, "--data", data, "--out", tmp_path / "m", *FAST)
+    assert code == 0, err
+    assert '"stage": "heads"' in (tmp_path / "m" / "training.jsonl").read_text()
+
+
+def test_long_texts_are_mentioned(run, encoder_folder, tmp_path):
+    rows = [*toy_rows(40), ("good " * 80, "good")]
+    write_tsv(tmp_path / "a.tsv", rows)
+    code, out, _ = run(
+        "train", "--encoder", encoder_folder, "--data", tmp_path / "a.tsv", "--out", tmp_path / "m", *FAST
+    )
+    assert code == 0
+    assert "1 of 41 texts were longer than 40 tokens and truncated" in out
+
+
+class TestRefusals:
+    @pytest.fixture
+    def refused(self, run, tmp_path):
+        def check(message, *arguments, out="m"):
+            before = sorted(path.name for path in tmp_path.iterdir())
+            code, printed, err = run("train", "--out", tmp_path / out, *arguments)
+            assert code == 2
+            assert printed == ""
+            assert message in err
+            assert err.startswith("exitpoll: ")
+            assert err.count("\n") == 1
+            assert sorted(path.name for path in tmp_path.iterdir()) == before
+
+        return check
+
+    def test_nothing_to_start_from(self, refused, data):
+        refused("either --encoder or --classifier", "--data", data)
+
+    def test_two_things_to_start_from(self, refused, data, encoder_folder):
+        refused("either --encoder or", "--data", data, "--encoder", encoder_folder, "--classifier", encoder_folder)
+
+    def test_missing_data(self, refused, tmp_path, encoder_folder):
+        refused("does not exist", "--data", tmp_path / "none.csv", "--encoder", encoder_folder)
+
+    def test_missing_encoder(self, refused, data):
+        refused("neither a model folder nor a model on the hub", "--data", data, "--encoder", "no/such-encoder")
+
+    def test_output_that_exists(self, refused, data, encoder_folder, tmp_path):
+        (tmp_path / "m").mkdir()
+        (tmp_path / "m" / "precious").touch()
+        refused("exists already", "--data", data, "--encoder", encoder_folder)
+
+    def test_diversity_weight(self, refused, data, encoder_folder):
+        refused("below 1", "--data", data, "--encoder", encoder_folder, "--diversity-weight", "1.5")
+
+    def test_unknown_method(self, refused, data, encoder_folder):
+        refused('Invalid value "bert"', "--data", data, "--encoder", encoder_folder, "--method", "bert")
+
+    def test_unknown_option(self, refused, data, encoder_folder):
+        refused("--nonsense", "--data", data, "--encoder", encoder_folder, "--nonsense", "1")
+
+    def test_missing_option(self, refused, encoder_folder):
+        refused("--data", "--encoder", encoder_folder)
+
+    def test_other_labels_than_the_classifiers(self, refused, tmp_path, classifier_folder):
+        write_tsv(tmp_path / "a.tsv", [("good", "1"), ("bad", "0")] * 10)
+        refused("knows 3 labels, the data 2", "--data", tmp_path / "a.tsv", "--classifier", classifier_folder)
+
+    def test_labels_a_named_classifier_does_not_know(self, refused, tmp_path):
+        from exitpoll.folders import read_json, write_json
+
+        save_tiny("bert", tmp_path / "c", classifier=True)
+        config = read_json(tmp_path / "c" / "config.json")
+        names = {"0": "ham", "1": "spam", "2": "eggs"}
+        write_json(tmp_path / "c" / "config.json", config | {"id2label": names, "label2id": {}})
+        write_tsv(tmp_path / "a.tsv", [("good", "1"), ("bad", "0")] * 10)
+        refused(
+            "not among the known labels: ham, spam, eggs", "--data", tmp_path / "a.tsv", "--classifier", tmp_path / "c"
+        )
+
+    def test_an_encoder_without_a_tokenizer(self, refused, data, tmp_path):
+        from tests.tiny import tiny_encoder
+
+        tiny_encoder("bert").save_pretrained(tmp_path / "bare")
+        refused("has no tokenizer", "--data", data, "--encoder", tmp_path / "bare")
+
+    def test_weights_that_are_cut_short(self, refused, data, tmp_path):
+        folder = save_tiny("bert", tmp_path / "e")
+        weights = (folder / "model.safetensors").read_bytes()
+        (folder / "model.safetensors").write_bytes(weights[: len(weights) // 2])
+        refused("cannot be loaded", "--data", data, "--encoder", folder)

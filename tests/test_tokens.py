@@ -1,0 +1,54 @@
+"""Truncation is counted, lengths are respected, batches hold texts of like length."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from exitpoll import Texts
+from exitpoll.tokens import batches, readable_length, tokenise
+from tests.tiny import tiny_config
+
+
+def test_truncated_texts_are_counted(tokenizer):
+    texts = Texts(["good", "the film was good", "the film was very good", "the film was very very good"])
+    tokenised = tokenise(texts, tokenizer, max_length=7)  # two of them are [CLS] and [SEP]
+    assert tokenised.lengths.tolist() == [3, 6, 7, 7]
+    assert tokenised.truncated == 1
+    assert "labels" not in tokenised[0]
+
+
+def test_pairs_have_token_types(tokenizer):
+    tokenised = tokenise(Texts(["good film"], ["bad plot"], np.array([1])), tokenizer, max_length=20)
+    assert tokenised[0]["token_type_ids"] == [0, 0, 0, 0, 1, 1, 1]
+    assert tokenised[0]["labels"] == 1
+
+
+def test_truncated_pairs_are_counted(tokenizer):
+    pairs = Texts(["good film", "good film"], ["bad plot", "bad plot and very poor cast"])
+    assert tokenise(pairs, tokenizer, max_length=7).truncated == 1
+
+
+def test_sorting_keeps_texts_and_labels_together(tokenizer):
+    texts = Texts(["good", "the film was good", "good film"], None, np.array([0, 1, 2]))
+    ordered = tokenise(texts, tokenizer, max_length=20).sorted_by_length()
+    assert ordered.lengths.tolist() == [6, 4, 3]
+    assert ordered.labels.tolist() == [1, 2, 0]
+
+
+@pytest.mark.parametrize(("name", "longest"), [("bert", 40), ("roberta", 38), ("mpnet", 38), ("distilbert", 40)])
+def test_an_encoder_reads_no_more_than_it_has_positions_for(name, longest):
+    assert readable_length(tiny_config(name), 128) == longest
+    assert readable_length(tiny_config(name), 16) == 16
+
+
+@given(lengths=st.lists(st.integers(1, 50), min_size=1, max_size=60), size=st.integers(1, 16))
+def test_batches_hold_every_text_once_and_never_lengthen(lengths, size):
+    lengths = np.array(lengths)
+    groups = list(batches(lengths, size))
+    assert sorted(np.concatenate(groups)) == list(range(len(lengths)))
+    assert all(len(group) == size for group in groups[:-1])
+    longest = [lengths[group].max() for group in groups]
+    assert longest == sorted(longest, reverse=True)

@@ -1,0 +1,278 @@
+"""Training: every schedule and problem learns, records and writes its folder; frozen things stay frozen."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+
+import numpy as np
+import pytest
+import torch
+from transformers import AutoModelForSequenceClassification, AutoTokenizer
+
+from exitpoll import METHODS, EarlyExitModel, InputError, Splits, Texts, TrainingSettings, train
+from exitpoll.folders import read_json
+from exitpoll.record import record_features, record_logits
+from exitpoll.tokens import tokenise
+from exitpoll.trainer import LengthSampler, last_checkpoint
+from tests.tiny import LAYERS, save_tiny, tokens, toy_splits
+
+FAST = TrainingSettings(epochs=2, batch_size=16, learning_rate=1e-3, head_learning_rate=1e-2, logs_per_epoch=2)
+LEARN = replace(FAST, epochs=8, learning_rate=3e-3, head_learning_rate=3e-3, logs_per_epoch=1)
+
+
+def build(folder, splits=None, seed=0, **options):
+    splits = splits or toy_splits()
+    torch.manual_seed(seed)
+    return EarlyExitModel.from_encoder(
+        folder, labels=list(splits.label_names), problem_type=splits.problem_type, **options
+    )
+
+
+def record_of(folder):
+    return [json.loads(line) for line in (folder / "training.jsonl").read_text().splitlines()]
+
+
+class TestTrain:
+    def test_heads_learn(self, encoder_folder, tokenizer, tmp_path):
+        trained = train(build(encoder_folder), tokenizer, toy_splits(384), tmp_path / "m", LEARN)
+        assert min(trained.test_scores) > 0.8  # chance is a third
+
+    def test_folder_and_summary(self, encoder_folder, tokenizer, tmp_path):
+        trained = train(build(encoder_folder), tokenizer, toy_splits(), tmp_path / "m", FAST)
+        names = {path.name for path in (tmp_path / "m").iterdir()}
+        assert names >= {"config.json", "model.safetensors", "tokenizer.json", "training.jsonl", "training.json"}
+        assert not any(name.endswith((".bin", ".pt", ".pth", ".pkl")) for name in names)
+        assert [path.name for path in tmp_path.iterdir()] == ["m"]  # the work is cleared away
+        summary = read_json(tmp_path / "m" / "training.json")
+        assert summary["scores"]["test"]["exit_scores"] == trained.test_scores
+        assert summary["settings"]["objective"] == "ensemble"
+        loaded = AutoModelForSequenceClassification.from_pretrained(tmp_path / "m")
+        assert loaded.config.strategy == "votes"
+        assert loaded.config.id2label == {0: "bad", 1: "good", 2: "so-so"}
+        assert AutoTokenizer.from_pretrained(tmp_path / "m")("good film")["input_ids"]
+
+    @pytest.mark.parametrize("method", METHODS)
+    def test_every_method_trains(self, method, encoder_folder, tokenizer, tmp_path):
+        settings = replace(FAST, method=method, epochs=1)
+        train(build(encoder_folder), tokenizer, toy_splits(), tmp_path / "m", settings)
+        model = EarlyExitModel.from_pretrained(tmp_path / "m")
+        assert model.config.strategy == METHODS[method].strategy
+        stages = [line["stage"] for line in record_of(tmp_path / "m")]
+        expected = ["last"] * 2 + ["heads"] * 2 if METHODS[method].schedule == "two-stage" else ["all"] * 2
+        assert stages == expected
+
+    def test_mixed_schedule(self, encoder_folder, tokenizer, tmp_path):
+        settings = replace(FAST, schedule="mixed", epochs=1)
+        train(build(encoder_folder), tokenizer, toy_splits(), tmp_path / "m", settings)
+        assert [line["stage"] for line in record_of(tmp_path / "m")] == ["last"] * 2 + ["all"] * 2
+
+    def test_record(self, encoder_folder, tokenizer, tmp_path):
+        train(build(encoder_folder), tokenizer, toy_splits(), tmp_path / "m", FAST)
+        record = record_of(tmp_path / "m")
+        assert [line["step"] for line in record] == [3, 6, 9, 12]
+        for line in record:
+            assert len(line["exit_losses"]) == len(line["exit_accuracies"]) == LAYERS
+            assert len(line["alpha"]) == LAYERS - 1
+            assert all(0 <= alpha <= 0.2 for alpha in line["alpha"])
+            # Three batches of 16 texts between two lines; every head but the first has one nearest head for each.
+            assert np.sum(line["closest"], axis=1).tolist() == [0, 48, 48]
+            assert np.triu(line["closest"]).sum() == 0
+
+    def test_a_seed_trains_the_same_again(self, encoder_folder, tokenizer, tmp_path):
+        runs = [train(build(encoder_folder), tokenizer, toy_splits(), tmp_path / name, FAST) for name in "ab"]
+        for first, second in zip(*(run.model.state_dict().values() for run in runs), strict=True):
+            assert torch.equal(first, second)
+
+    def test_best_checkpoint_is_kept(self, encoder_folder, tokenizer, tmp_path):
+        settings = replace(FAST, epochs=4, learning_rate=3e-3)
+        trained = train(build(encoder_folder), tokenizer, toy_splits(), tmp_path / "m", settings)
+        best = max(line["mean_score"] for line in record_of(tmp_path / "m"))
+        assert np.mean(trained.calibration_scores) == pytest.approx(best)
+
+    def test_early_stopping(self, encoder_folder, tokenizer, tmp_path):
+        settings = replace(FAST, epochs=30, learning_rate=1e-9, head_learning_rate=1e-9, early_stop=2)
+        train(build(encoder_folder), tokenizer, toy_splits(), tmp_path / "m", settings)
+        assert len(record_of(tmp_path / "m")) < 10
+
+    def test_progress_counts_every_step(self, encoder_folder, tokenizer, tmp_path):
+        seen = []
+        train(build(encoder_folder), tokenizer, toy_splits(), tmp_path / "m", FAST, on_progress=seen.append)
+        assert [progress.step for progress in seen] == list(range(1, 13))
+        assert all(progress.steps == 12 and np.isfinite(progress.loss) for progress in seen)
+        assert seen[0].exit_scores is None
+        assert len(seen[-1].exit_scores) == LAYERS
+
+    def test_long_texts_are_truncated_counted_and_the_length_is_kept(self, encoder_folder, tokenizer, tmp_path):
+        splits = toy_splits()
+        splits = replace(splits, test=Texts(["good " * 60, "bad"], None, np.array([1, 0])))
+        trained = train(build(encoder_folder), tokenizer, splits, tmp_path / "m", replace(FAST, epochs=1))
+        assert trained.truncated == 1
+        assert trained.model.config.max_length == 40  # all the positions that the tiny encoder has
+
+    def test_a_static_model_trains(self, encoder_folder, tokenizer, tmp_path):
+        model = build(encoder_folder, exits=[2])
+        trained = train(model, tokenizer, toy_splits(), tmp_path / "m", replace(FAST, epochs=1))
+        assert len(trained.test_scores) == 1
+        assert trained.layers == [2]
+
+    @pytest.mark.parametrize("pooling", ["first", "pooler"])
+    def test_other_poolings_and_heads_train(self, pooling, encoder_folder, tokenizer, tmp_path):
+        model = build(encoder_folder, pooling=pooling, head="linear", shared_head=True)
+        train(model, tokenizer, toy_splits(), tmp_path / "m", replace(FAST, epochs=1))
+
+
+class TestProblems:
+    def test_multi_label(self, encoder_folder, tokenizer, tmp_path):
+        single = toy_splits(384)
+
+        def several(texts):
+            return Texts(texts.first, None, np.eye(3, dtype=np.float32)[texts.labels])
+
+        splits = Splits(
+            several(single.train),
+            several(single.calibration),
+            several(single.test),
+            single.label_names,
+            "multi_label_classification",
+            "micro_f1",
+        )
+        settings = replace(LEARN, epochs=12)
+        trained = train(build(encoder_folder, splits), tokenizer, splits, tmp_path / "m", settings)
+        assert max(trained.test_scores) > 0.6  # saying yes to everything scores 0.5
+        assert record_of(tmp_path / "m")[0]["alpha"] is None
+
+    def test_regression(self, encoder_folder, tokenizer, tmp_path):
+        single = toy_splits(384)
+
+        def valued(texts):
+            return Texts(texts.first, None, np.array([-1.0, 1.0, 0.0], dtype=np.float32)[texts.labels])
+
+        splits = Splits(
+            valued(single.train), valued(single.calibration), valued(single.test), ["score"], "regression", "r2"
+        )
+        settings = replace(LEARN, objective="relevancy")
+        trained = train(build(encoder_folder, splits), tokenizer, splits, tmp_path / "m", settings)
+        assert max(trained.test_scores) > 0.5
+        for objective in ("ensemble", "self_distillation"):
+            settings = replace(FAST, objective=objective)
+            with pytest.raises(InputError, match="use the relevancy objective"):
+                train(build(encoder_folder, splits), tokenizer, splits, tmp_path / "n", settings)
+
+
+class TestFrozenHeads:
+    def test_a_classifier_keeps_its_answers_to_the_last_bit(self, tokenizer, tmp_path):
+        save_tiny("bert", tmp_path / "classifier", classifier=True)
+        model = EarlyExitModel.from_classifier(tmp_path / "classifier")
+        before = [head.out.weight.clone() for head in model.heads]
+        train(model, tokenizer, toy_splits(), tmp_path / "m", replace(FAST, schedule="heads"))
+        classifier = AutoModelForSequenceClassification.from_pretrained(tmp_path / "classifier").eval()
+        trained = EarlyExitModel.from_pretrained(tmp_path / "m").eval()
+        with torch.no_grad():
+            assert torch.equal(trained(**tokens(0)).logits, classifier(**tokens(0)).logits)
+        assert not any(torch.equal(old, head.out.weight) for old, head in zip(before, trained.heads, strict=True))
+        assert {line["stage"] for line in record_of(tmp_path / "m")} == {"heads"}
+
+    def test_a_shared_head_below_a_classifier(self, classifier_folder, tokenizer, tmp_path):
+        model = EarlyExitModel.from_classifier(classifier_folder, shared_head=True)
+        train(model, tokenizer, toy_splits(), tmp_path / "m", replace(FAST, schedule="heads", epochs=1))
+        assert len(EarlyExitModel.from_pretrained(tmp_path / "m").heads) == 1
+
+    def test_the_second_stage_leaves_encoder_and_last_head_alone(self, encoder_folder, tokenizer, tmp_path):
+        model = build(encoder_folder)
+        before = {name: weights.clone() for name, weights in model.state_dict().items()}
+        train(model, tokenizer, toy_splits(), tmp_path / "m", replace(FAST, schedule="heads", epochs=1))
+        changed = {name for name, weights in model.state_dict().items() if not torch.equal(weights, before[name])}
+        assert changed
+        assert all(name.startswith(("heads.0.", "heads.1.")) for name in changed)
+
+    def test_features_give_what_the_model_gives(self, encoder_folder, tokenizer, tmp_path):
+        model = build(encoder_folder).eval()
+        texts = tokenise(toy_splits().test, tokenizer, 40)
+        logits = record_logits(model, texts, tokenizer, batch_size=5)
+        features, last = record_features(model, texts, tokenizer, tmp_path / "features.npy", batch_size=7)
+        np.testing.assert_allclose(last, logits[:, -1], atol=1e-5)
+        for number in range(LAYERS - 1):
+            with torch.no_grad():
+                below = model.head_at(number)(torch.from_numpy(np.array(features[:, number])))
+            np.testing.assert_allclose(below.numpy(), logits[:, number], atol=1e-5)
+
+    @pytest.mark.parametrize(
+        ("options", "message"), [({"shared_head": True}, "use own heads"), ({"exits": [2]}, "leave no head to train")]
+    )
+    def test_refuses_what_has_no_heads_to_train(self, encoder_folder, tokenizer, tmp_path, options, message):
+        with pytest.raises(InputError, match=message):
+            train(
+                build(encoder_folder, **options),
+                tokenizer,
+                toy_splits(),
+                tmp_path / "m",
+                replace(FAST, schedule="heads"),
+            )
+
+
+class TestRefusals:
+    def test_an_output_folder_that_exists(self, encoder_folder, tokenizer, tmp_path):
+        (tmp_path / "m").mkdir()
+        (tmp_path / "m" / "precious").touch()
+        with pytest.raises(InputError, match="exists already"):
+            train(build(encoder_folder), tokenizer, toy_splits(), tmp_path / "m", FAST)
+        assert (tmp_path / "m" / "precious").exists()
+
+    def test_diversity_weight(self, encoder_folder, tokenizer, tmp_path):
+        with pytest.raises(InputError, match=r"diversity weight 1.0 must be at least 0 and below 1"):
+            train(build(encoder_folder), tokenizer, toy_splits(), tmp_path / "m", replace(FAST, diversity_weight=1.0))
+        assert not list(tmp_path.iterdir())
+
+    def test_a_loss_that_is_no_number_stops_and_keeps_the_last_checkpoint(self, encoder_folder, tokenizer, tmp_path):
+        model = build(encoder_folder)
+
+        def poison(progress):
+            if progress.step == 4:
+                with torch.no_grad():
+                    model.heads[0].out.bias.fill_(float("nan"))
+
+        with pytest.raises(InputError) as caught:
+            train(model, tokenizer, toy_splits(), tmp_path / "m", FAST, on_progress=poison)
+        message = str(caught.value)
+        assert "the loss is nan at step 5 with learning rates up to" in message
+        assert "checkpoint-3" in message
+        assert (tmp_path / "m.partial" / "1-all" / "checkpoint-3" / "model.safetensors").exists()
+        assert not (tmp_path / "m").exists()
+
+    def test_a_broken_model_is_not_saved_as_a_checkpoint(self, encoder_folder, tokenizer, tmp_path):
+        model = build(encoder_folder)
+
+        def poison(progress):
+            if progress.step == 6:  # scored and saved right after
+                with torch.no_grad():
+                    model.heads[0].out.bias.fill_(float("inf"))
+
+        with pytest.raises(InputError, match="no number"):
+            train(model, tokenizer, toy_splits(), tmp_path / "m", FAST, on_progress=poison)
+        assert last_checkpoint(tmp_path / "m.partial" / "1-all").name == "checkpoint-3"
+
+
+def test_the_order_of_an_epoch_follows_from_seed_and_epoch():
+    lengths = np.random.default_rng(0).integers(1, 50, size=400)
+
+    def order(seed, epoch):
+        sampler = LengthSampler(lengths, 16, seed)
+        sampler.set_epoch(epoch)
+        return list(sampler)
+
+    assert order(0, 1) == order(0, 1)
+    assert order(0, 1) != order(0, 2)
+    assert order(0, 1) != order(1, 1)
+    assert sorted(order(0, 1)) == list(range(400))
+    batches = np.array(order(0, 1)).reshape(-1, 16)
+    assert np.mean([np.ptp(lengths[batch]) for batch in batches]) < 15  # a random batch spans 45
+
+
+def test_a_checkpoint_that_a_kill_cut_short_does_not_count(tmp_path):
+    for step, state in ((2, '{"global_step": 2}'), (4, '{"glob'), (6, None)):
+        (tmp_path / f"checkpoint-{step}").mkdir()
+        if state is not None:
+            (tmp_path / f"checkpoint-{step}" / "trainer_state.json").write_text(state)
+    assert last_checkpoint(tmp_path).name == "checkpoint-2"
+    assert last_checkpoint(tmp_path / "none") is None
