@@ -68,17 +68,12 @@ def __dir__() -> list[str]:
 
 
 @when_imported("transformers.models.auto.configuration_auto")
-def _register_config(auto: ModuleType) -> None:
-    """Let AutoConfig read our config.json."""
-    from exitpoll.config import ExitConfig
-
-    auto.AutoConfig.register(ExitConfig.model_type, ExitConfig)
+def _register_config(_: ModuleType) -> None:
+    """Let AutoConfig read our config.json: the module registers itself, unless it is just being imported."""
+    import_module("exitpoll.config")
 
 
 @when_imported("transformers.models.auto.modeling_auto")
-def _register_model(auto: ModuleType) -> None:
+def _register_model(_: ModuleType) -> None:
     """Let AutoModelForSequenceClassification, and with it pipelines, load our folders."""
-    from exitpoll.config import ExitConfig
-    from exitpoll.model import EarlyExitModel
-
-    auto.AutoModelForSequenceClassification.register(ExitConfig, EarlyExitModel)
+    import_module("exitpoll.model")

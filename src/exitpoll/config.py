@@ -59,3 +59,6 @@ class ExitConfig(PreTrainedConfig):
             raise InputError(f"head '{self.head}' is unknown; choose one of: {', '.join(HEADS)}")
         if self.pooling not in POOLINGS:
             raise InputError(f"pooling '{self.pooling}' is unknown; choose one of: {', '.join(POOLINGS)}")
+
+
+AutoConfig.register(ExitConfig.model_type, ExitConfig)

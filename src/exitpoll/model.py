@@ -336,3 +336,6 @@ def _label_names(labels: Sequence[str] | int) -> dict[str, dict]:
     """Number the labels as transformers does."""
     names = [f"LABEL_{index}" for index in range(labels)] if isinstance(labels, int) else list(labels)
     return {"id2label": dict(enumerate(names)), "label2id": {name: index for index, name in enumerate(names)}}
+
+
+AutoModelForSequenceClassification.register(ExitConfig, EarlyExitModel)

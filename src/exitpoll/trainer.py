@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 import torch
+from accelerate import PartialState
 from numpy.typing import NDArray
 from torch import Tensor, nn
 from torch.utils.data import Sampler
@@ -37,6 +38,11 @@ class Progress:
 
 
 OnProgress = Callable[[Progress], None]
+
+
+def processes() -> PartialState:
+    """Tell how many processes train together and which one this is; under torchrun on processors, too."""
+    return PartialState(cpu=not torch.accelerator.is_available())
 
 
 class LengthSampler(Sampler):
@@ -182,12 +188,13 @@ class ExitTrainer(Trainer):
         if not np.isfinite(metrics["eval_loss"]):
             raise InputError(self._diverged("the calibration split's loss is no number"))
         self.exit_scores = scores["exit_scores"]
-        self.recorder.write(
-            step=self.state.global_step,
-            epoch=self.state.epoch or 0.0,
-            learning_rate=self.lr_scheduler.get_last_lr()[0],
-            scores=scores,
-        )
+        if self.is_world_process_zero():
+            self.recorder.write(
+                step=self.state.global_step,
+                epoch=self.state.epoch or 0.0,
+                learning_rate=self.lr_scheduler.get_last_lr()[0],
+                scores=scores,
+            )
         return metrics
 
 

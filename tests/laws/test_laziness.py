@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
@@ -20,6 +21,14 @@ def test_needs_neither_torch_nor_transformers(module):
 @pytest.mark.parametrize("name", exitpoll.__all__)
 def test_every_public_name_loads(name):
     assert getattr(exitpoll, name) is not None
+
+
+MODULES = sorted(path.stem for path in Path(exitpoll.__file__).parent.glob("*.py") if path.stem != "__init__")
+
+
+@pytest.mark.parametrize("code", [f"import exitpoll.{name}" for name in MODULES])
+def test_every_module_may_be_imported_first(code):
+    subprocess.run([sys.executable, "-c", code], check=True)
 
 
 def test_public_names_are_listed():

@@ -1,0 +1,248 @@
+"""The stages of a schedule: what is trained, by which loss, up to which checkpoint."""
+
+from __future__ import annotations
+
+import math
+import shutil
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import torch
+from safetensors.torch import load_file, save_file
+from transformers import (
+    DataCollatorWithPadding,
+    EarlyStoppingCallback,
+    PreTrainedTokenizerBase,
+    PrinterCallback,
+    TrainingArguments,
+    default_data_collator,
+)
+
+from exitpoll import objectives
+from exitpoll.data import Splits
+from exitpoll.errors import InputError
+from exitpoll.frozen import FrozenTexts, HeadsOnly
+from exitpoll.methods import SCHEDULES, TrainingSettings
+from exitpoll.model import EarlyExitModel
+from exitpoll.record import record_features
+from exitpoll.recorder import Recorder
+from exitpoll.tokens import TokenisedTexts
+from exitpoll.trainer import (
+    ExitTrainer,
+    Interruptions,
+    Objective,
+    OnProgress,
+    Progress,
+    last_checkpoint,
+    processes,
+    scorer,
+)
+
+RECORD_NAME = "training.jsonl"
+
+
+@dataclass(frozen=True)
+class Job:
+    """What every stage of one training shares."""
+
+    model: EarlyExitModel
+    tokenizer: PreTrainedTokenizerBase
+    train: TokenisedTexts
+    calibration: TokenisedTexts
+    splits: Splits
+    settings: TrainingSettings
+    work: Path
+    on_progress: OnProgress | None
+
+
+def run_stages(job: Job) -> None:
+    """Run a schedule; a stage that an earlier run finished is only loaded.
+
+    Args:
+        job: What to train, on what and how.
+    """
+    assert job.settings.schedule is not None
+    everyone = processes()
+    objective = objective_for(job.settings, job.splits.problem_type)
+    for number, stage in enumerate(SCHEDULES[job.settings.schedule], start=1):
+        folder = job.work / f"{number}-{stage}"
+        finished = folder / "finished.safetensors"
+        if finished.exists():
+            job.model.load_state_dict(load_file(finished))
+            continue
+        folder.mkdir(exist_ok=True)
+        STAGES[stage](job, objective, folder)
+        everyone.wait_for_everyone()
+        if everyone.is_main_process:
+            save_file(job.model.state_dict(), folder / "aside.safetensors")
+            (folder / "aside.safetensors").rename(finished)
+            for checkpoint in folder.glob("checkpoint-*"):
+                shutil.rmtree(checkpoint)
+        everyone.wait_for_everyone()
+
+
+def _train_all(job: Job, objective: Objective, folder: Path) -> None:
+    """Train the encoder and every head together."""
+    _fit(job, "all", job.model, objective, job.train, job.calibration, folder)
+
+
+def _train_last(job: Job, objective: Objective, folder: Path) -> None:
+    """Train the encoder and the last head, as if there were no other exits."""
+    problem_type = job.splits.problem_type
+
+    def last_exit(logits: torch.Tensor, labels: torch.Tensor) -> torch.Tensor:
+        return objectives.relevancy(logits[:, -1:], labels, problem_type=problem_type)
+
+    if not job.model.config.shared_head:
+        job.model.heads[: len(job.model.config.exits) - 1].requires_grad_(False)
+    _fit(job, "last", job.model, last_exit, job.train, job.calibration, folder)
+    job.model.requires_grad_(True)
+
+
+def _train_heads(job: Job, objective: Objective, folder: Path) -> None:
+    """Train the heads below the last on features that the frozen encoder computes once."""
+    heads = HeadsOnly(job.model)
+    train_texts = _freeze(job, job.train, "train", folder)
+    calibration = _freeze(job, job.calibration, "calibration", folder)
+    _fit(job, "heads", heads, objective, train_texts, calibration, folder)
+
+
+STAGES = {"all": _train_all, "last": _train_last, "heads": _train_heads}
+
+
+def _freeze(job: Job, texts: TokenisedTexts, split: str, folder: Path) -> FrozenTexts:
+    """Compute the features of a split; every process for itself."""
+    path = folder / f"{split}-{processes().process_index}.npy"
+
+    def advance(done: int, total: int) -> None:
+        if job.on_progress is not None:
+            job.on_progress(Progress(f"features of {split}", done, total))
+
+    features, last_logits = record_features(job.model, texts, job.tokenizer, path, advance=advance)
+    assert texts.labels is not None
+    return FrozenTexts(features, last_logits, texts.labels)
+
+
+def _fit(
+    job: Job,
+    stage: str,
+    model: torch.nn.Module,
+    objective: Objective,
+    train_texts: TokenisedTexts | FrozenTexts,
+    calibration: TokenisedTexts | FrozenTexts,
+    folder: Path,
+) -> None:
+    """Run one stage to its best checkpoint, from the newest checkpoint if there is one."""
+    settings = job.settings
+    assert settings.diversity_weight is not None
+    recorder = Recorder(
+        job.work / RECORD_NAME,
+        stage=stage,
+        diversity_weight=settings.diversity_weight if settings.objective == "ensemble" else 0.0,
+        problem_type=job.splits.problem_type,
+    )
+    texts_in_a_step = settings.batch_size * processes().num_processes
+    steps = math.ceil(len(train_texts) / texts_in_a_step) * settings.epochs
+    trainer = ExitTrainer(
+        objective=objective,
+        head_learning_rate=settings.head_learning_rate,
+        recorder=recorder,
+        on_progress=job.on_progress,
+        model=model,
+        args=_arguments(settings, folder, steps, "last" if stage == "last" else settings.select),
+        train_dataset=train_texts,
+        eval_dataset=calibration,
+        data_collator=DataCollatorWithPadding(job.tokenizer) if stage != "heads" else default_data_collator,
+        compute_metrics=scorer(job.splits.metric, job.splits.problem_type),
+        callbacks=_callbacks(settings, steps),
+    )
+    trainer.remove_callback(PrinterCallback)
+    checkpoint = last_checkpoint(folder)
+    if processes().is_main_process:
+        recorder.rewind(0 if checkpoint is None else int(checkpoint.name.split("-")[1]))
+    trainer.train(resume_from_checkpoint=None if checkpoint is None else str(checkpoint))
+
+
+def _callbacks(settings: TrainingSettings, steps: int) -> list[Any]:
+    """Say when to stop and look, and when to stop for good."""
+    looks = settings.epochs * settings.logs_per_epoch
+    callbacks: list[Any] = [Interruptions({max(1, round(steps * look / looks)) for look in range(1, looks + 1)})]
+    if settings.early_stop is not None:
+        callbacks.append(EarlyStoppingCallback(early_stopping_patience=settings.early_stop))
+    return callbacks
+
+
+def _arguments(settings: TrainingSettings, folder: Path, steps: int, select: str) -> TrainingArguments:
+    """Put settings into Trainer's words."""
+    quantity = {"mean": "mean_score", "last": "last_score", "loss": "mean_loss"}[select]
+    return TrainingArguments(
+        output_dir=str(folder),
+        num_train_epochs=settings.epochs,
+        per_device_train_batch_size=settings.batch_size,
+        per_device_eval_batch_size=64,
+        learning_rate=settings.learning_rate,
+        warmup_steps=settings.warmup,
+        weight_decay=settings.weight_decay,
+        max_grad_norm=settings.max_grad_norm,
+        optim="adamw_torch_fused",
+        bf16=_use_bf16(settings.precision),
+        seed=settings.seed,
+        # Scoring, logging and saving go together, at the steps that Interruptions names; the last step is one.
+        eval_strategy="steps",
+        eval_steps=steps,
+        save_strategy="steps",
+        save_steps=steps,
+        logging_strategy="steps",
+        logging_steps=steps,
+        save_total_limit=1,
+        load_best_model_at_end=True,
+        metric_for_best_model=quantity,
+        greater_is_better=select != "loss",
+        label_names=["labels"],
+        remove_unused_columns=False,
+        dataloader_pin_memory=torch.cuda.is_available(),
+        disable_tqdm=True,
+        report_to="none",
+    )
+
+
+def _use_bf16(precision: str) -> bool:
+    """Whether to train in bf16."""
+    if precision == "auto":
+        return torch.cuda.is_available() and torch.cuda.is_bf16_supported()
+    return precision == "bf16"
+
+
+def objective_for(settings: TrainingSettings, problem_type: str) -> Objective:
+    """Bind the settings of an objective, and refuse what it cannot do.
+
+    Args:
+        settings: Resolved settings.
+        problem_type: As in transformers.
+
+    Returns:
+        A function of logits and labels.
+    """
+    assert settings.weights is not None
+    assert settings.diversity_weight is not None
+    if settings.objective == "relevancy":
+        return partial(objectives.relevancy, weights=settings.weights, problem_type=problem_type)
+    if settings.objective == "self_distillation":
+        if problem_type != objectives.SINGLE_LABEL:
+            raise InputError("self-distillation compares distributions over classes: use the relevancy objective")
+        return lambda logits, labels: objectives.self_distillation(logits, temperature=settings.temperature)
+    objectives.check_diversity_weight(settings.diversity_weight)
+    if problem_type == objectives.REGRESSION:
+        raise InputError("diversity is defined on distributions; regression has none: use the relevancy objective")
+    return partial(
+        objectives.ensemble,
+        diversity_weight=settings.diversity_weight,
+        weights=settings.weights,
+        closest=settings.closest,
+        through_target=settings.through_target,
+        neighbours=settings.neighbours,
+        last=settings.last_diversity,
+        problem_type=problem_type,
+    )
