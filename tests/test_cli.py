@@ -5,10 +5,13 @@ from __future__ import annotations
 import sys
 
 import pytest
+import torch
+from safetensors.torch import load_file
 
 from exitpoll import __version__
 from exitpoll.cli import main
-from tests.tiny import save_tiny, toy_rows, write_toy_folder, write_tsv
+from exitpoll.folders import read_json, write_json
+from tests.tiny import save_tiny, tiny_encoder, toy_rows, write_toy_folder, write_tsv
 
 
 @pytest.fixture
@@ -69,9 +72,14 @@ def test_train_on_pairs_with_chosen_exits(run, encoder_folder, tmp_path):
 
 
 def test_train_below_a_classifier_leaves_it_alone(run, data, classifier_folder, tmp_path):
-    code, _, err = run("train", "--classifier", classifier_folder, "--data", data, "--out", tmp_path / "m", *FAST)
+    code, out, err = run("train", "--classifier", classifier_folder, "--data", data, "--out", tmp_path / "m", *FAST)
     assert code == 0, err
-    assert '"stage": "heads"' in (tmp_path / "m" / "training.jsonl").read_text()
+    assert "its classes are taken to be, in order: bad, good, so-so" in out
+    before = load_file(classifier_folder / "model.safetensors")
+    after = load_file(tmp_path / "m" / "model.safetensors")
+    assert torch.equal(before["bert.pooler.dense.weight"], after["encoder.pooler.dense.weight"])
+    assert torch.equal(before["classifier.weight"], after["native.classifier.weight"])
+    assert read_json(tmp_path / "m" / "config.json")["id2label"] == {"0": "bad", "1": "good", "2": "so-so"}
 
 
 def test_long_texts_are_mentioned(run, encoder_folder, tmp_path):
@@ -133,20 +141,16 @@ class TestRefusals:
         refused("knows 3 labels, the data 2", "--data", tmp_path / "a.tsv", "--classifier", classifier_folder)
 
     def test_labels_a_named_classifier_does_not_know(self, refused, tmp_path):
-        from exitpoll.folders import read_json, write_json
-
         save_tiny("bert", tmp_path / "c", classifier=True)
         config = read_json(tmp_path / "c" / "config.json")
         names = {"0": "ham", "1": "spam", "2": "eggs"}
         write_json(tmp_path / "c" / "config.json", config | {"id2label": names, "label2id": {}})
-        write_tsv(tmp_path / "a.tsv", [("good", "1"), ("bad", "0")] * 10)
+        write_tsv(tmp_path / "a.tsv", [("good", "fine"), ("bad", "foul")] * 10)
         refused(
             "not among the known labels: ham, spam, eggs", "--data", tmp_path / "a.tsv", "--classifier", tmp_path / "c"
         )
 
     def test_an_encoder_without_a_tokenizer(self, refused, data, tmp_path):
-        from tests.tiny import tiny_encoder
-
         tiny_encoder("bert").save_pretrained(tmp_path / "bare")
         refused("has no tokenizer", "--data", data, "--encoder", tmp_path / "bare")
 

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from exitpoll import InputError, load_splits
-from exitpoll.tasks import TASKS
+from exitpoll.tasks import METRICS, TASKS
 from tests.tiny import toy_rows, write_toy_folder, write_tsv
 
 ROWS = [("good film", "pos"), ("bad film", "neg"), ("great cast", "pos"), ("poor plot", "neg")] * 10
@@ -129,6 +129,17 @@ class TestColumns:
         splits = load_splits(path, text_column="review", pair_column="reply", label_column="stars")
         assert splits.train.second[0] == splits.train.first[0][::-1]
 
+    def test_a_named_pair_beside_a_conventional_one(self, tmp_path):
+        rows = [(text, "b", "c", label) for text, label in ROWS]
+        path = write_tsv(tmp_path / "a.tsv", rows, ("sentence", "question", "reply", "label"))
+        assert load_splits(path, pair_column="reply").train.second[0] == "c"
+
+    def test_a_named_label_need_not_be_in_the_test_split(self, tmp_path):
+        write_tsv(tmp_path / "train.tsv", ROWS, ("text", "kind"))
+        write_tsv(tmp_path / "dev.tsv", ROWS[:2], ("text", "kind"))
+        write_tsv(tmp_path / "test.tsv", [("who knows",)], ("text",))
+        assert len(load_splits(tmp_path, label_column="kind").test) == 2
+
     def test_a_named_label_beside_a_conventional_text(self, tmp_path):
         path = write_tsv(tmp_path / "a.tsv", ROWS, ("sentence", "kind"))
         assert list(load_splits(path, label_column="kind").label_names) == ["neg", "pos"]
@@ -143,6 +154,17 @@ class TestLabels:
         splits = load_splits(write_tsv(tmp_path / "a.tsv", ROWS), label_names=["pos", "neg"])
         row = list(splits.train.first).index("good film")
         assert splits.train.labels[row] == 0
+
+    def test_fixed_names_may_be_numbered_in_the_data(self, tmp_path):
+        rows = [("good", "1"), ("bad", "0")] * 10
+        splits = load_splits(write_tsv(tmp_path / "a.tsv", rows), label_names=["neg", "pos"])
+        assert list(splits.label_names) == ["neg", "pos"]
+        assert splits.train.labels[list(splits.train.first).index("good")] == 1
+
+    def test_whole_numbers_as_floats_are_classes(self, tmp_path):
+        rows = [{"text": "a", "label": 0.0}, {"text": "b", "label": 1.0}] * 10
+        splits = load_splits(write_jsonl(tmp_path / "a.jsonl", rows))
+        assert (splits.problem_type, list(splits.label_names)) == ("single_label_classification", ["0", "1"])
 
     def test_lists_are_multi_label(self, tmp_path):
         rows = [{"text": "a", "labels": ["x"]}, {"text": "b", "labels": ["x", "y"]}, {"text": "c", "labels": []}] * 10
@@ -223,7 +245,7 @@ class TestBadInput:
         self.refused("no text column among body, label", write_tsv(tmp_path / "a.tsv", ROWS, ("body", "label")))
 
     def test_no_label_column(self, tmp_path):
-        self.refused("no label column", write_tsv(tmp_path / "a.tsv", ROWS, ("text", "stars")))
+        self.refused("no labels found", write_tsv(tmp_path / "a.tsv", ROWS, ("text", "stars")))
 
     def test_one_class_only(self, tmp_path):
         self.refused("every label is 'pos'; two classes", write_tsv(tmp_path / "a.tsv", [("good", "pos")] * 20))
@@ -267,6 +289,24 @@ class TestBadInput:
         pytest.importorskip("pyarrow")
         (tmp_path / "a.parquet").write_text("not parquet")
         self.refused("is not a Parquet file", tmp_path / "a.parquet")
+
+    @pytest.mark.parametrize("row", [{"text": "a", "label": None}, {"text": "a"}, {"text": "a", "label": " "}])
+    def test_missing_label(self, tmp_path, row):
+        rows = [{"text": "a", "label": "x"}, {"text": "b", "label": "y"}, row]
+        self.refused("line 3: the label in column 'label' is missing", write_jsonl(tmp_path / "a.jsonl", rows))
+
+    def test_a_list_among_single_labels(self, tmp_path):
+        rows = [{"text": "a", "label": "x"}, {"text": "b", "label": {"y": 1}}]
+        self.refused("line 2: label {'y': 1} must be one name or number", write_jsonl(tmp_path / "a.jsonl", rows))
+
+    def test_a_single_label_among_lists(self, tmp_path):
+        rows = [{"text": "a", "label": ["x"]}, {"text": "b", "label": 3}]
+        self.refused("line 2: label 3 must be a list of names", write_jsonl(tmp_path / "a.jsonl", rows))
+
+    def test_a_test_split_without_the_text_columns_of_train(self, tmp_path):
+        write_tsv(tmp_path / "train.tsv", toy_rows(20, pairs=True), ("text_a", "text_b", "label"))
+        write_tsv(tmp_path / "test.tsv", toy_rows(20))
+        self.refused("no column 'text_a'; the columns are: text, label", tmp_path)
 
     def test_regression_needs_numbers(self, tmp_path):
         path = write_tsv(tmp_path / "a.tsv", ROWS)
@@ -320,7 +360,28 @@ class TestHub:
         hub(text=["a", "b", "c", "d"], label=[0, 1, 1, 0], names=["World", "Sports"])
         splits = load_splits("ag_news")
         assert hub.asked == [("fancyzhx/ag_news", None)]
-        assert list(splits.label_names) == ["Sports", "World"]
+        assert list(splits.label_names) == ["World", "Sports"]  # the hub's order, not the alphabet's
+
+    def test_f1_is_of_the_class_that_the_hub_numbers_1(self, hub):
+        columns = {"sentence1": ["a"] * 8, "sentence2": ["b"] * 8}
+        hub(**columns, label=[1, 1, 1, 0] * 2, names=["not_equivalent", "equivalent"])
+        splits = load_splits("mrpc")
+        assert list(splits.label_names) == ["not_equivalent", "equivalent"]
+        always_yes = METRICS[splits.metric](splits.test.labels, np.ones(8))
+        assert always_yes == pytest.approx((0.75 + 2 * 0.75 / 1.75) / 2)
+
+    def test_texts_without_a_label_are_left_out_and_counted(self, hub):
+        hub(text=list("abcd"), label=[0, 1, -1, 0], names=["no", "yes"])
+        splits = load_splits("some/thing")
+        assert len(splits.test) == 3
+        assert "1 texts of some/thing train have no label and were left out" in splits.notes
+
+    @pytest.mark.parametrize(("name", "task"), [("someone/mrpc", None), ("my/own", "mrpc")])
+    def test_a_dataset_by_its_full_name_is_that_dataset(self, hub, name, task):
+        hub(text=list("abcd"), label=[0, 1, 1, 0], names=["no", "yes"])
+        splits = load_splits(name, task=task)
+        assert hub.asked == [(name, None)]
+        assert splits.metric == ("accuracy" if task is None else "accuracy_and_f1")
 
     @pytest.mark.parametrize("task", sorted(TASKS))
     def test_every_known_task_finds_its_columns(self, hub, task):
@@ -348,7 +409,8 @@ class TestHub:
 
         monkeypatch.setattr(datasets, "load_dataset", fail)
         with pytest.raises(
-            InputError, match="'no/such' is no local file or folder, and the hub did not give it: no route"
+            InputError,
+            match="'no/such' is no local file or folder, and the hub did not give it: ConnectionError: no route",
         ):
             load_splits("no/such")
 

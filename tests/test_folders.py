@@ -53,3 +53,19 @@ def test_broken_json_reads_as_none(tmp_path):
     assert read_json(tmp_path / "a.json") is None
     assert read_json(tmp_path / "b.json") is None
     assert read_json(tmp_path / "none.json") is None
+
+
+def test_a_kill_between_the_renames_loses_nothing(tmp_path):
+    (tmp_path / "out.older").mkdir()
+    write_json(tmp_path / "out.older" / "config.json", {"model_type": "exitpoll"})
+    with pytest.raises(InputError, match="exists already"):
+        check_free(tmp_path / "out", overwrite=False)
+    assert (tmp_path / "out" / "config.json").exists()
+
+
+def test_a_left_over_older_folder_does_not_stop_publishing(tmp_path):
+    for name in ("out", "out.older", "prepared"):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / name).touch()
+    publish(tmp_path / "prepared", tmp_path / "out")
+    assert [path.name for path in tmp_path.iterdir()] == ["out"]

@@ -2,9 +2,16 @@
 
 from __future__ import annotations
 
+import math
+from typing import get_args
+
 import pytest
 
 from exitpoll import METHODS, InputError, TrainingSettings
+from exitpoll.config import HEADS
+from exitpoll.methods import SCHEDULES, MethodName, Objective, Schedule
+from exitpoll.model import HEAD_CLASSES
+from exitpoll.stages import OBJECTIVES, STAGES
 
 
 @pytest.mark.parametrize(
@@ -37,11 +44,32 @@ def test_every_part_can_be_overridden():
     [
         ({"method": "bert"}, "method 'bert' is unknown; choose one of: deebert"),
         ({"schedule": "odd"}, "schedule 'odd' is unknown; choose one of: joint"),
-        ({"epochs": 0}, "epochs 0 must be above 0"),
+        ({"objective": "diverse"}, "objective 'diverse' is unknown; choose one of: relevancy, ensemble"),
+        ({"strategy": "guess"}, "strategy 'guess' is unknown; choose one of: entropy"),
+        ({"precision": "fp16"}, "precision 'fp16' is unknown; choose one of: auto, fp32, bf16"),
+        ({"select": "x"}, "select 'x' is unknown"),
+        ({"epochs": 0}, "epochs 0 must be at least 1"),
+        ({"neighbours": 0}, "neighbours 0 must be at least 1"),
+        ({"early_stop": 0}, "early_stop 0 must be at least 1"),
+        ({"max_length": 0}, "max_length 0 must be at least 3"),
+        ({"weight_decay": -1.0}, "weight_decay -1.0 must be at least 0 and at most 1"),
+        ({"seed": -1}, "seed -1 must be at least 0"),
         ({"learning_rate": -1e-5}, "learning_rate -1e-05 must be above 0"),
-        ({"warmup": 1.0}, "warmup 1.0 must be a share"),
+        ({"learning_rate": math.nan}, "learning_rate nan must be above 0"),
+        ({"temperature": 0.0}, "temperature 0.0 must be above 0"),
+        ({"warmup": 1.0}, "warmup 1.0 must be at least 0 and at most 0.999"),
+        ({"diversity_weight": 1.0}, "diversity weight 1.0 must be at least 0 and below 1"),
+        ({"method": "fastbert", "schedule": "joint"}, "schedule 'joint' gives self-distillation no trained last head"),
     ],
 )
 def test_refuses(options, message):
     with pytest.raises(InputError, match=message):
         TrainingSettings(**options).resolved()
+
+
+def test_names_and_tables_agree():
+    assert set(get_args(MethodName)) == set(METHODS)
+    assert set(get_args(Schedule)) == set(SCHEDULES)
+    assert set(get_args(Objective)) == set(OBJECTIVES)
+    assert {stage for stages in SCHEDULES.values() for stage in stages} == set(STAGES)
+    assert set(HEADS) == set(HEAD_CLASSES)

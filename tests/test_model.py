@@ -161,6 +161,17 @@ class TestFromClassifier:
         assert torch.equal(output.logits, classifier(**batch).logits)
         assert output.exit_logits.shape == (4, LAYERS, 3)
 
+    @pytest.mark.parametrize("pooling", ["mean", "first", "pooler"])
+    @pytest.mark.parametrize("name", CONFIGS)
+    def test_every_pooling_works_or_is_refused(self, name, pooling, tmp_path):
+        tiny_classifier(name).save_pretrained(tmp_path)
+        if pooling == "pooler" and not name.startswith(("albert", "bert")):
+            with pytest.raises(InputError, match="have no pooler"):
+                EarlyExitModel.from_classifier(tmp_path, pooling=pooling)
+        else:
+            model = EarlyExitModel.from_classifier(tmp_path, pooling=pooling)
+            assert model(**tokens(model.config.encoder.pad_token_id or 0)).exit_logits.shape == (4, LAYERS, 3)
+
     def test_must_end_at_the_classifiers_head(self, classifier_folder):
         with pytest.raises(InputError, match="must end at layer 3"):
             EarlyExitModel.from_classifier(classifier_folder, exits=[1, 2])

@@ -78,14 +78,17 @@ def train(
         overwrite: Replace an older model folder, or drop a training that was cut off.
         settings: How to train.
     """
+    import torch
     from transformers import set_seed
 
     from exitpoll.data import load_splits
     from exitpoll.folders import check_free
     from exitpoll.progress import training_bars
     from exitpoll.tokens import load_tokenizer
+    from exitpoll.trainer import processes
     from exitpoll.training import train as train_model
 
+    torch.set_flush_denormal(True)  # holds for threads that start later
     _quieten_transformers()
     settings = _settings_for(settings or TrainingSettings(), encoder, classifier)
     check_free(out, overwrite=overwrite)
@@ -104,11 +107,13 @@ def train(
     shape = {"exits": exits, "head": head, "shared_head": shared_head, "pooling": pooling}
     model = _build(encoder, classifier, splits, shape)
     tokenizer = load_tokenizer(str(encoder or classifier))
-    with training_bars(_errors) as on_progress:
+    quiet = not processes().is_main_process
+    with training_bars(Console(stderr=True, quiet=quiet)) as on_progress:
         trained = train_model(
             model, tokenizer, splits, out, settings, resume=resume, overwrite=overwrite, on_progress=on_progress
         )
-    _show(trained)
+    if not quiet:
+        _show(trained)
 
 
 def _settings_for(settings: TrainingSettings, encoder: str | None, classifier: str | None) -> TrainingSettings:
@@ -124,8 +129,9 @@ def _labels_of(classifier: str) -> list[str] | None:
     """Read a classifier's label names, None if it has only numbers for them."""
     from exitpoll.model import read_config
 
-    names = list(read_config(classifier).id2label.values())
-    return None if all(name.startswith("LABEL_") for name in names) else names
+    config = read_config(classifier)
+    names = [config.id2label[number] for number in range(config.num_labels)]
+    return None if names == [f"LABEL_{number}" for number in range(len(names))] else names
 
 
 def _build(encoder: str | None, classifier: str | None, splits: Splits, shape: dict[str, Any]) -> EarlyExitModel:
@@ -133,14 +139,10 @@ def _build(encoder: str | None, classifier: str | None, splits: Splits, shape: d
     from exitpoll.model import EarlyExitModel
 
     if encoder is not None:
-        return EarlyExitModel.from_encoder(
-            encoder, labels=splits.label_names, problem_type=splits.problem_type, **shape
-        )
+        names = list(splits.label_names)
+        return EarlyExitModel.from_encoder(encoder, labels=names, problem_type=splits.problem_type, **shape)
     assert classifier is not None
-    model = EarlyExitModel.from_classifier(classifier, **shape)
-    if model.config.num_labels != len(splits.label_names):
-        raise InputError(f"'{classifier}' knows {model.config.num_labels} labels, the data {len(splits.label_names)}")
-    return model
+    return EarlyExitModel.from_classifier(classifier, **shape)
 
 
 def _show(trained: Trained) -> None:

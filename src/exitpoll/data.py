@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import logging
+import math
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -13,10 +13,8 @@ from numpy.typing import NDArray
 from sklearn.model_selection import train_test_split
 
 from exitpoll.errors import InputError
-from exitpoll.readers import READERS, Row, read_hub
-from exitpoll.tasks import DEFAULT_METRICS, METRICS, TASKS, Task, task_named
-
-logger = logging.getLogger(__name__)
+from exitpoll.readers import READERS, Row, Source, read_hub
+from exitpoll.tasks import DEFAULT_METRICS, TASKS, Task, task_named
 
 PAIR_COLUMNS = (
     ("text_a", "text_b"),
@@ -119,16 +117,20 @@ def load_splits(
         The splits, with labels as numbers.
     """
     known = _find_task(source, task)
-    wanted = _Columns(text_column, pair_column, label_column)
-    tables = {name: _to_table(rows, wanted) for name, rows in _read_all(source, known).items()}
-    tables = {name: table for name, table in tables.items() if name == "train" or table.labels is not None}
+    read = _read_all(source)
+    columns = _pick_columns(read.rows["train"][0], _Columns(text_column, pair_column, label_column))
+    tables = {name: _to_table(rows, columns) for name, rows in read.rows.items()}
     if tables["train"].labels is None:
-        raise InputError(f"'{source}': no label column found (looked for: {', '.join(LABEL_COLUMNS)}); name it")
+        raise InputError(
+            f"'{source}': no labels found (looked for columns: {', '.join(LABEL_COLUMNS)}); name the column"
+        )
+    labelled = {name: table for name, table in tables.items() if table.labels is not None}
     kind = problem_type or _problem_of(tables["train"].labels)
-    number, names = _label_numbers(tables["train"], kind, label_names)
-    numbered = {name: Texts(table.first, table.second, number(table)) for name, table in tables.items()}
+    number, names = _label_numbers(tables["train"], kind, label_names or read.class_names)
+    numbered = {name: Texts(table.first, table.second, number(table)) for name, table in labelled.items()}
     metric = known.metric if known is not None and kind == "single_label_classification" else DEFAULT_METRICS[kind]
     splits = _complete(numbered, names, kind, metric, seed)
+    splits = replace(splits, notes=(*read.notes, *splits.notes))
     return splits if limit is None else _limited(splits, limit, seed)
 
 
@@ -145,31 +147,32 @@ class _Columns:
 
 
 def _find_task(source: str | Path, task: str | None) -> Task | None:
-    """Tell the task by its name or by the source's."""
+    """Tell the task by its name, or by that of the source where this is a task's or a folder's."""
     if task is None:
-        return task_named(Path(source).name)
+        named = Path(source).exists() or "/" not in str(source)
+        return task_named(Path(source).name) if named else None
     found = task_named(task)
     if found is None:
         raise InputError(f"task '{task}' is unknown; known tasks: {', '.join(sorted(TASKS))}")
     return found
 
 
-def _read_all(source: str | Path, task: Task | None) -> dict[str, Iterable[Row]]:
+def _read_all(source: str | Path) -> Source:
     """Read every split that the source has."""
     path = Path(source)
     if path.is_file():
-        return {"train": _read_file(path)}
+        return Source({"train": _read_file(path)})
     if path.is_dir():
         return _read_folder(path)
     if path.suffix in READERS or str(source).startswith((".", "/", "~")):
         raise InputError(f"'{source}' does not exist")
-    return read_hub(str(source), task)
+    return read_hub(str(source), task_named(str(source)))
 
 
-def _read_folder(folder: Path) -> dict[str, Iterable[Row]]:
+def _read_folder(folder: Path) -> Source:
     """Find the splits of a folder by their files' names."""
     files = sorted(file for file in folder.iterdir() if file.suffix in READERS)
-    found: dict[str, Iterable[Row]] = {}
+    found: dict[str, list[Row]] = {}
     for split, stems in SPLIT_STEMS.items():
         shards = [file for file in files if file.stem in stems or file.stem.split("-")[0] in stems]
         if shards:
@@ -177,7 +180,7 @@ def _read_folder(folder: Path) -> dict[str, Iterable[Row]]:
     if "train" not in found:
         kinds = ", ".join(READERS)
         raise InputError(f"'{folder}' has no train file; expected train, dev and test files of kind {kinds}")
-    return found
+    return Source(found)
 
 
 def _read_file(path: Path) -> list[Row]:
@@ -193,48 +196,59 @@ def _read_file(path: Path) -> list[Row]:
 # ---- columns --------------------------------------------------------------------------------------------------------
 
 
-def _to_table(rows: Iterable[Row], wanted: _Columns) -> _Table:
-    """Pick the columns of the texts and labels."""
-    rows = list(rows)
-    text, pair, label = _pick_columns(list(rows[0].values), wanted, rows[0].place)
-    table = _Table(
-        first=[_text_at(row, text) for row in rows],
-        second=None if pair is None else [_text_at(row, pair) for row in rows],
-        labels=None if label is None else [row.values.get(label) for row in rows],
-        places=[row.place for row in rows],
-    )
-    return _without_hidden_labels(table)
-
-
-def _without_hidden_labels(table: _Table) -> _Table:
-    """Treat a split whose labels are all −1, as the hub marks hidden ones, as unlabelled."""
-    hidden = table.labels is not None and all(str(label) == "-1" for label in table.labels)
-    return replace(table, labels=None) if hidden else table
-
-
-def _pick_columns(present: list[str], wanted: _Columns, place: str) -> tuple[str, str | None, str | None]:
-    """Choose the columns by name or by convention."""
+def _pick_columns(row: Row, wanted: _Columns) -> _Columns:
+    """Choose the columns, those of the train split for all, by name or by convention."""
+    present = list(row.values)
     for name in (wanted.text, wanted.pair, wanted.label):
         if name is not None and name not in present:
-            raise InputError(f"{place}: no column '{name}'; the columns are: {', '.join(present)}")
+            raise InputError(f"{row.place}: no column '{name}'; the columns are: {', '.join(present)}")
     label = wanted.label or next((name for name in LABEL_COLUMNS if name in present), None)
     if wanted.text is not None:
-        return wanted.text, wanted.pair, label
+        return replace(wanted, label=label)
     for first, second in PAIR_COLUMNS:
-        if first in present and second in present:
-            return first, second, label
+        if wanted.pair is None and first in present and second in present:
+            return _Columns(first, second, label)
     for name in TEXT_COLUMNS:
         if name in present:
-            return name, wanted.pair, label
-    raise InputError(f"{place}: no text column among {', '.join(present)}; name it")
+            return _Columns(name, wanted.pair, label)
+    raise InputError(f"{row.place}: no text column among {', '.join(present)}; name it")
+
+
+def _to_table(rows: list[Row], columns: _Columns) -> _Table:
+    """Pick the columns of the texts and labels."""
+    assert columns.text is not None
+    return _Table(
+        first=[_text_at(row, columns.text) for row in rows],
+        second=None if columns.pair is None else [_text_at(row, columns.pair) for row in rows],
+        labels=None if columns.label is None else _labels_at(rows, columns.label),
+        places=[row.place for row in rows],
+    )
 
 
 def _text_at(row: Row, column: str) -> str:
     """Take a text, which must say something."""
-    text = row.values.get(column)
+    if column not in row.values:
+        raise InputError(f"{row.place}: no column '{column}'; the columns are: {', '.join(row.values)}")
+    text = row.values[column]
     if not isinstance(text, str) or not text.strip():
         raise InputError(f"{row.place}: the text in column '{column}' is empty")
     return text
+
+
+def _labels_at(rows: list[Row], column: str) -> list[Any] | None:
+    """Take the labels, None where a split has none at all; −1 in all rows is GLUE's way to say that."""
+    labels = [row.values.get(column) for row in rows]
+    if all(_is_missing(label) or str(label) == "-1" for label in labels):
+        return None
+    for label, row in zip(labels, rows, strict=True):
+        if _is_missing(label):
+            raise InputError(f"{row.place}: the label in column '{column}' is missing")
+    return labels
+
+
+def _is_missing(label: Any) -> bool:
+    """Whether there is no label; an empty list is one, of no class."""
+    return label is None or label != label or (isinstance(label, str) and not label.strip())
 
 
 # ---- labels ---------------------------------------------------------------------------------------------------------
@@ -242,22 +256,19 @@ def _text_at(row: Row, column: str) -> str:
 
 def _problem_of(labels: list[Any]) -> str:
     """Tell the kind of problem by its labels: lists are multi-label, fractions are regression."""
-    if isinstance(labels[0], list):
+    if any(isinstance(label, list) for label in labels):
         return "multi_label_classification"
-    if all(isinstance(label, float) or (isinstance(label, str) and "." in label) for label in labels) and all(
-        _is_number(label) for label in labels
-    ):
+    if all(_is_number(label) for label in labels) and not all(float(label).is_integer() for label in labels):
         return "regression"
     return "single_label_classification"
 
 
 def _is_number(label: Any) -> bool:
-    """Whether a label reads as a number."""
+    """Whether a label reads as a finite number."""
     try:
-        float(label)
+        return math.isfinite(float(label))
     except (TypeError, ValueError):
         return False
-    return True
 
 
 def _label_numbers(
@@ -266,12 +277,15 @@ def _label_numbers(
     """Decide, from the training labels, how labels become numbers, and name the classes."""
     if kind == "regression":
         return _regression_labels, ["score"]
-    names = fixed or _classes(train, kind)
+    names = _classes(train, kind) if fixed is None else fixed
     numbers = {name: number for number, name in enumerate(names)}
+    if fixed is not None:  # data may number the classes instead of naming them
+        numbers = {str(number): number for number in range(len(names))} | numbers
 
     def number(table: _Table) -> NDArray:
         rows = [
-            [_number_of(name, numbers, place) for name in _names_in(label, kind)] for label, place in _labels(table)
+            [_number_of(name, numbers, place) for name in _names_in(label, kind, place)]
+            for label, place in _labels(table)
         ]
         if kind == "single_label_classification":
             return np.array([row[0] for row in rows], dtype=np.int64)
@@ -285,7 +299,7 @@ def _label_numbers(
 
 def _classes(train: _Table, kind: str) -> list[str]:
     """List the class names of the train split, numbers by their size."""
-    seen = {name for label, _ in _labels(train) for name in _names_in(label, kind)}
+    seen = {name for label, place in _labels(train) for name in _names_in(label, kind, place)}
     if len(seen) < 2:
         raise InputError(f"{train.places[0]}: every label is '{''.join(seen)}'; two classes are needed")
     return sorted(seen, key=int) if all(name.lstrip("-").isdigit() for name in seen) else sorted(seen)
@@ -297,20 +311,23 @@ def _labels(table: _Table) -> Iterable[tuple[Any, str]]:
     return zip(table.labels, table.places, strict=True)
 
 
-def _names_in(label: Any, kind: str) -> list[str]:
+def _names_in(label: Any, kind: str, place: str) -> list[str]:
     """List the class names of one label; in text files several are parted by bars."""
-    if kind == "multi_label_classification":
-        parts = label if isinstance(label, list) else str(label).split("|")
+    if kind == "multi_label_classification" and isinstance(label, list | str):
+        parts = label if isinstance(label, list) else label.split("|")
         return [str(part).strip() for part in parts if str(part).strip()]
+    if isinstance(label, list | dict) or kind == "multi_label_classification":
+        wanted = "a list of names" if kind == "multi_label_classification" else "one name or number"
+        raise InputError(f"{place}: label {label!r} must be {wanted}, as the other labels are")
     if isinstance(label, float) and label.is_integer():
         label = int(label)
-    return [str(label)]
+    return [str(label).strip()]
 
 
 def _number_of(name: str, numbers: dict[str, int], place: str) -> int:
     """Number a class name, which must have been seen in training."""
     if name not in numbers:
-        known = ", ".join(list(numbers)[:20])
+        known = ", ".join([other for other in numbers if not other.isdigit()] or numbers)
         raise InputError(f"{place}: label '{name}' is not among the known labels: {known}")
     return numbers[name]
 
@@ -339,7 +356,7 @@ def _complete(texts: dict[str, Texts], names: Sequence[str], kind: str, metric: 
     if dev is None:
         train, dev = _cut(train, kind, seed)
         notes.append(f"the calibration split of {len(dev)} texts was cut from train with seed {seed}")
-    if metric not in METRICS or (metric == "accuracy_and_f1" and len(names) != 2):
+    if metric == "accuracy_and_f1" and len(names) != 2:
         metric = "accuracy"
     return Splits(train, dev, test, names, kind, metric, tuple(notes))
 

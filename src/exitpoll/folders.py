@@ -21,6 +21,9 @@ def check_free(out: Path, *, overwrite: bool) -> None:
         out: The folder to be written.
         overwrite: Whether an older model folder may be replaced; anything else is never replaced.
     """
+    older = _older(out)
+    if older.exists() and not out.exists():
+        older.rename(out)  # a kill came between the two renames of publish
     if not out.exists() or (out.is_dir() and not any(out.iterdir())):
         return
     if not overwrite:
@@ -36,7 +39,8 @@ def publish(prepared: Path, out: Path) -> None:
         prepared: The finished folder, on the same disk.
         out: Where it belongs.
     """
-    older = out.with_name(out.name + ".older")
+    older = _older(out)
+    shutil.rmtree(older, ignore_errors=True)
     if out.exists():
         out.rename(older)
     prepared.rename(out)
@@ -57,6 +61,11 @@ def read_json(path: Path) -> dict | None:
     except (OSError, ValueError):
         return None
     return content if isinstance(content, dict) else None
+
+
+def _older(out: Path) -> Path:
+    """Name the place of what a folder replaces, until it has done so."""
+    return out.with_name(out.name + ".older")
 
 
 def _is_model_folder(folder: Path) -> bool:

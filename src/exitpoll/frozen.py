@@ -10,6 +10,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
+from exitpoll.config import ExitConfig
 from exitpoll.errors import InputError
 from exitpoll.model import EarlyExitModel, EarlyExitOutput
 
@@ -40,6 +41,18 @@ class FrozenTexts:
         return np.ones(len(self), dtype=np.int64)
 
 
+def check_heads_below(config: ExitConfig) -> None:
+    """Refuse a model without heads that can be trained while the last one stays as it is.
+
+    Args:
+        config: The model's configuration.
+    """
+    if config.shared_head and not config.native_head:
+        raise InputError("a shared head cannot be trained while the last head stays as it is: use own heads")
+    if config.exits is not None and len(config.exits) < 2:
+        raise InputError(f"exits {config.exits} leave no head to train below the last: add exits or train jointly")
+
+
 class HeadsOnly(nn.Module):
     """The heads below the last, as a model of their own; training it trains the heads of the whole model."""
 
@@ -50,13 +63,9 @@ class HeadsOnly(nn.Module):
             model: The whole model; it needs a last head that the others do not share.
         """
         super().__init__()
-        config = model.config
-        if config.shared_head and not config.native_head:
-            raise InputError("a shared head cannot be trained while the last head stays as it is: use own heads")
-        if len(config.exits) < 2:
-            raise InputError(f"exits {config.exits} leave no head to train below the last; add exits")
-        self.heads = model.heads if config.native_head else model.heads[:-1]
-        self.shared = config.shared_head
+        check_heads_below(model.config)
+        self.heads = model.heads if model.config.native_head else model.heads[:-1]
+        self.shared = model.config.shared_head
 
     def forward(self, features: Tensor, last_logits: Tensor, labels: Tensor | None = None) -> EarlyExitOutput:
         """Ask the heads.

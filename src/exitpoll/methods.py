@@ -2,25 +2,45 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, fields, replace
-from typing import Literal
+from typing import Any, Literal, get_args, get_type_hints
 
 from exitpoll.errors import InputError
+
+MethodName = Literal["deebert", "righttool", "fastbert", "pabee", "ensemble"]
+Objective = Literal["relevancy", "ensemble", "self_distillation"]
+Schedule = Literal["joint", "two-stage", "mixed", "heads"]
+Strategy = Literal[
+    "entropy",
+    "max_prob",
+    "margin",
+    "patience",
+    "confident_patience",
+    "js_patience",
+    "votes",
+    "soft_votes",
+    "mean",
+    "geometric",
+    "hybrid",
+    "learned",
+]
+Weights = Literal["uniform", "depth"]
 
 
 @dataclass(frozen=True)
 class Method:
     """A published recipe: objective + schedule + strategy."""
 
-    objective: str
-    schedule: str
-    strategy: str
-    weights: str = "uniform"
+    objective: Objective
+    schedule: Schedule
+    strategy: Strategy
+    weights: Weights = "uniform"
     diversity_weight: float = 0.0
     paper: str = ""
 
 
-METHODS: dict[str, Method] = {
+METHODS: dict[MethodName, Method] = {
     "deebert": Method(
         "relevancy", "two-stage", "entropy", paper="DeeBERT: Dynamic Early Exiting, Xin et al., ACL 2020"
     ),
@@ -44,7 +64,7 @@ METHODS: dict[str, Method] = {
 
 # What is trained, stage by stage: "last" is the encoder with the last head, "heads" the other heads on a frozen
 # encoder, "all" everything together.
-SCHEDULES: dict[str, tuple[str, ...]] = {
+SCHEDULES: dict[Schedule, tuple[str, ...]] = {
     "joint": ("all",),
     "two-stage": ("last", "heads"),
     "mixed": ("last", "all"),
@@ -75,7 +95,7 @@ class TrainingSettings:
         warmup: Share of the steps in which the learning rate rises.
         weight_decay: AdamW's weight decay.
         max_grad_norm: Gradients are clipped to this norm.
-        max_length: Longest text read, in tokens.
+        max_length: Longest text read, in tokens; the model's (128) by default.
         logs_per_epoch: How often an epoch is interrupted to score the calibration split and save a checkpoint.
         select: Keep the checkpoint with the best mean score over exits, last exit's score, or mean loss.
         early_stop: Stop after so many scorings without a new best; never by default.
@@ -83,11 +103,11 @@ class TrainingSettings:
         seed: Seed of everything random.
     """
 
-    method: Literal["deebert", "righttool", "fastbert", "pabee", "ensemble"] = "ensemble"
-    objective: Literal["relevancy", "ensemble", "self_distillation"] | None = None
-    schedule: Literal["joint", "two-stage", "mixed", "heads"] | None = None
-    strategy: str | None = None
-    weights: Literal["uniform", "depth"] | None = None
+    method: MethodName = "ensemble"
+    objective: Objective | None = None
+    schedule: Schedule | None = None
+    strategy: Strategy | None = None
+    weights: Weights | None = None
     diversity_weight: float | None = None
     closest: Literal["text", "batch"] = "text"
     through_target: bool = False
@@ -101,7 +121,7 @@ class TrainingSettings:
     warmup: float = 0.1
     weight_decay: float = 0.01
     max_grad_norm: float = 1.0
-    max_length: int = 128
+    max_length: int | None = None
     logs_per_epoch: int = 4
     select: Literal["mean", "last", "loss"] = "mean"
     early_stop: int | None = None
@@ -114,7 +134,7 @@ class TrainingSettings:
         Returns:
             Settings without gaps.
         """
-        _check_choice("method", self.method, METHODS)
+        _check_choices(self)
         method = METHODS[self.method]
         gaps = {
             field.name: getattr(method, field.name)
@@ -122,16 +142,63 @@ class TrainingSettings:
             if field.name != "paper" and getattr(self, field.name) is None
         }
         settings = replace(self, **gaps)
-        _check_choice("schedule", settings.schedule, SCHEDULES)
-        for name in ("epochs", "batch_size", "learning_rate", "head_learning_rate", "max_grad_norm", "logs_per_epoch"):
-            if getattr(settings, name) <= 0:
-                raise InputError(f"{name} {getattr(settings, name)} must be above 0")
-        if not 0 <= settings.warmup < 1:
-            raise InputError(f"warmup {settings.warmup} must be a share of the steps, at least 0 and below 1")
+        _check_ranges(settings)
+        if settings.objective == "self_distillation" and SCHEDULES[settings.schedule or "joint"][-1] != "heads":
+            raise InputError(
+                f"schedule '{settings.schedule}' gives self-distillation no trained last head to learn from: "
+                "use two-stage or heads"
+            )
         return settings
 
 
-def _check_choice(name: str, value: str | None, choices: dict) -> None:
-    """Refuse a value that is not in a table."""
-    if value not in choices:
-        raise InputError(f"{name} '{value}' is unknown; choose one of: {', '.join(choices)}")
+def _check_choices(settings: TrainingSettings) -> None:
+    """Refuse a value that is not among its setting's choices."""
+    for name, hint in get_type_hints(TrainingSettings).items():
+        choices = _choices(hint)
+        value = getattr(settings, name)
+        if choices and value is not None and value not in choices:
+            raise InputError(f"{name} '{value}' is unknown; choose one of: {', '.join(choices)}")
+
+
+def _choices(hint: Any) -> tuple[str, ...]:
+    """List the choices of a type that is a Literal or a Literal or None."""
+    return tuple(choice for part in (hint, *get_args(hint)) for choice in get_args(part) if isinstance(choice, str))
+
+
+def _check_ranges(settings: TrainingSettings) -> None:
+    """Refuse numbers that no training can use; NaN is in no range."""
+    assert settings.diversity_weight is not None
+    check_diversity_weight(settings.diversity_weight)
+    ranges = {
+        "epochs": (1, math.inf),
+        "batch_size": (1, math.inf),
+        "logs_per_epoch": (1, math.inf),
+        "early_stop": (1, math.inf),
+        "neighbours": (1, math.inf),
+        "max_length": (3, math.inf),
+        "seed": (0, 2**32 - 1),
+        "warmup": (0, 0.999),
+        "weight_decay": (0, 1),
+    }
+    for name, (least, most) in ranges.items():
+        value = getattr(settings, name)
+        if value is not None and not least <= value <= most:
+            raise InputError(
+                f"{name} {value} must be at least {least}" + (f" and at most {most}" if most < math.inf else "")
+            )
+    for name in ("learning_rate", "head_learning_rate", "max_grad_norm", "temperature"):
+        if not 0 < getattr(settings, name) < math.inf:
+            raise InputError(f"{name} {getattr(settings, name)} must be above 0")
+
+
+def check_diversity_weight(diversity_weight: float) -> None:
+    """Refuse a λ under which the loss would push the right answer away (the paper's analysis of its loss).
+
+    Args:
+        diversity_weight: λ.
+    """
+    if not 0 <= diversity_weight < 1:
+        raise InputError(
+            f"diversity weight {diversity_weight} must be at least 0 and below 1: from 1 on, λ·p_c − 1 can turn "
+            "positive and the loss would lower the probability of the right class"
+        )

@@ -127,15 +127,32 @@ class EarlyExitModel(PreTrainedModel):
 
     def _drop_unused_pooler(self) -> None:
         """Free the encoder's pooler where no head reads through it."""
-        if self.config.pooling == "pooler" and self.family.pool is None:
-            raise InputError(f"encoders of type '{self.config.encoder.model_type}' have no pooler; use mean or first")
-        if self.config.pooling != "pooler" and self.native is None and self.family.pool is not None:
+        has_pooler = self.family.pool is not None and self.encoder.pooler is not None
+        if self.config.pooling == "pooler" and not has_pooler:
+            raise InputError(
+                f"encoders of type '{self.config.encoder.model_type}' have no pooler here; use mean or first"
+            )
+        if self.config.pooling != "pooler" and self.native is None and has_pooler:
             self.encoder.pooler = None
 
     def _head_count(self) -> int:
         """Count the heads of our own: one for all exits, one for each, or one for each but the last."""
         own = len(self.config.exits) - int(self.config.native_head)
         return min(own, 1) if self.config.shared_head else own
+
+    @classmethod
+    def from_pretrained(cls, name_or_folder: str | Path, *arguments: Any, **named: Any) -> EarlyExitModel:
+        """Load a model that `save_pretrained` wrote; nothing is unpickled.
+
+        Args:
+            name_or_folder: A hub name or a local folder.
+            *arguments: As in transformers.
+            **named: As in transformers.
+
+        Returns:
+            The model, in evaluation mode.
+        """
+        return super().from_pretrained(name_or_folder, *arguments, **named | {"use_safetensors": True})
 
     @classmethod
     def from_encoder(

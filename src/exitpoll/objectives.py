@@ -15,6 +15,7 @@ from torch import Tensor
 from torch.nn import functional
 
 from exitpoll.errors import InputError
+from exitpoll.methods import check_diversity_weight
 
 SINGLE_LABEL = "single_label_classification"
 MULTI_LABEL = "multi_label_classification"
@@ -87,13 +88,10 @@ def diversity(
     Returns:
         The loss, (), not yet multiplied by λ.
     """
-    if closest not in ("text", "batch"):
-        raise InputError(f"closest '{closest}' is unknown; choose one of: text, batch")
-    pairs = cross_entropies(logits, through_target=through_target, problem_type=problem_type)
-    if closest == "batch":
-        pairs = pairs.mean(dim=0, keepdim=True)
-    pairs = pairs.masked_fill(~_earlier(logits.shape[1], neighbours, logits.device), math.inf)
-    nearest = pairs[:, 1:].amin(dim=-1)  # (texts or 1, exits - 1)
+    pairs = _earlier_pairs(
+        logits, closest=closest, neighbours=neighbours, through_target=through_target, problem_type=problem_type
+    )
+    nearest = pairs.amin(dim=-1)  # (texts or 1, exits - 1)
     kept = nearest if last else nearest[:, :-1]
     return -kept.sum(dim=1).mean()
 
@@ -158,15 +156,6 @@ def self_distillation(logits: Tensor, *, temperature: float = 1.0) -> Tensor:
     return divergence.sum(dim=1).mean() * temperature**2
 
 
-def check_diversity_weight(diversity_weight: float) -> None:
-    """Refuse a λ under which the loss would push the right answer away (the paper's analysis of its loss)."""
-    if not 0 <= diversity_weight < 1:
-        raise InputError(
-            f"diversity weight {diversity_weight} must be at least 0 and below 1: from 1 on, λ·p_c − 1 can turn "
-            "positive and the loss would lower the probability of the right class"
-        )
-
-
 def cross_entropies(logits: Tensor, *, through_target: bool = False, problem_type: str = SINGLE_LABEL) -> Tensor:
     """Compare all heads with each other.
 
@@ -193,26 +182,51 @@ def cross_entropies(logits: Tensor, *, through_target: bool = False, problem_typ
     return -said @ target.transpose(1, 2)
 
 
-def closest_earlier(logits: Tensor, *, problem_type: str = SINGLE_LABEL) -> Tensor:
+def closest_earlier(
+    logits: Tensor,
+    *,
+    closest: str = "text",
+    neighbours: int | None = None,
+    problem_type: str = SINGLE_LABEL,
+) -> Tensor:
     """Find argmin_{j<i} CE(x_i, x_j) for every head but the first.
 
     Args:
         logits: (texts, exits, classes)
+        closest: As in `diversity`.
+        neighbours: As in `diversity`.
         problem_type: single_label_classification or multi_label_classification.
 
     Returns:
         Exit numbers from 0, (texts, exits - 1).
     """
-    pairs = cross_entropies(logits, problem_type=problem_type)
-    return pairs.masked_fill(~_earlier(logits.shape[1], None, logits.device), math.inf)[:, 1:].argmin(dim=-1)
+    pairs = _earlier_pairs(logits, closest=closest, neighbours=neighbours, problem_type=problem_type)
+    return pairs.argmin(dim=-1).expand(len(logits), -1)
 
 
-def _earlier(exits: int, neighbours: int | None, device: torch.device) -> Tensor:
-    """Mark the heads j < i that head i is compared with: (exits, exits)."""
+def _earlier_pairs(
+    logits: Tensor,
+    *,
+    closest: str,
+    neighbours: int | None,
+    through_target: bool = False,
+    problem_type: str,
+) -> Tensor:
+    """Give CE(x_i, x_j) for i ≥ 2, ∞ where j is not an earlier head to look at: (texts, exits - 1, exits).
+
+    By the batch, there is one row for all texts.
+    """
+    if closest not in ("text", "batch"):
+        raise InputError(f"closest '{closest}' is unknown; choose one of: text, batch")
     if neighbours is not None and neighbours < 1:
         raise InputError(f"neighbours {neighbours} must be at least 1")
-    earlier = torch.ones(exits, exits, dtype=torch.bool, device=device).tril(-1)
-    return earlier if neighbours is None else earlier.triu(-neighbours)
+    pairs = cross_entropies(logits, through_target=through_target, problem_type=problem_type)
+    if closest == "batch":
+        pairs = pairs.mean(dim=0, keepdim=True)
+    earlier = torch.ones_like(pairs[0], dtype=torch.bool).tril(-1)  # (exits, exits)
+    if neighbours is not None:
+        earlier = earlier.triu(-neighbours)
+    return pairs.masked_fill(~earlier, math.inf)[:, 1:]
 
 
 def _exit_weights(weights: str, logits: Tensor) -> Tensor:

@@ -50,9 +50,7 @@ def training_bars(console: Console) -> Iterator[OnProgress]:
             figures += f" · exits {percent(progress.exit_scores)}"
             if shown.get(stage) is not progress.exit_scores:
                 shown[stage] = progress.exit_scores
-                console.print(
-                    f"  step {progress.step - 1}/{progress.steps}  {figures}", highlight=False, soft_wrap=True
-                )
+                console.print(f"  step {progress.step}/{progress.steps}  {figures}", highlight=False, soft_wrap=True)
         bars.update(tasks[stage], completed=progress.step, total=progress.steps, figures=figures)
 
     with bars:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import csv
 import json
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -21,6 +21,15 @@ class Row:
 
     values: dict[str, Any]
     place: str
+
+
+@dataclass(frozen=True)
+class Source:
+    """What was read of a dataset."""
+
+    rows: dict[str, list[Row]]  # of each split: train, dev, test
+    class_names: list[str] | None = None  # in the source's own order, if it has one
+    notes: tuple[str, ...] = ()
 
 
 def read_csv(path: Path) -> Iterator[Row]:
@@ -94,28 +103,33 @@ READERS: dict[str, Callable[[Path], Iterator[Row]]] = {
 }
 
 
-def read_hub(name: str, task: Task | None) -> dict[str, Iterable[Row]]:
+def read_hub(name: str, task: Task | None) -> Source:
     """Read a dataset of the hub.
 
     Args:
-        name: A known task's name, or the hub's own.
-        task: The known task, if it is one.
+        name: The hub's name of the dataset, or a known task's name.
+        task: That task, if the name is one.
 
     Returns:
-        The rows of each split under our names for them: train, dev, test.
+        Its splits under our names for them: train, dev, test.
     """
     try:
         import datasets
     except ImportError as error:
         raise MissingExtraError(f"'{name}' is no local file or folder, and reading it from the hub", "data") from error
-    source = task.hub if task is not None else name
+    place = task.hub if task is not None else name
     try:
-        loaded = datasets.load_dataset(source, task.subset if task is not None else None)
+        loaded = datasets.load_dataset(place, task.subset if task is not None else None)
     except Exception as error:  # the hub's client raises a dozen kinds, from no network to no such dataset
-        reason = str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
+        reason = f"{type(error).__name__}: {error}"
         raise InputError(f"'{name}' is no local file or folder, and the hub did not give it: {reason}") from error
     splits = task.splits if task is not None else _hub_splits(set(loaded))
-    return {ours: _hub_rows(loaded[theirs], source, theirs, task) for ours, theirs in splits.items()}
+    ours = {} if task is None else _our_names(task)
+    rows, notes = {}, []
+    for split, theirs in splits.items():
+        rows[split], hidden = _drop_hidden(list(_hub_rows(loaded[theirs], f"{place} {theirs}", ours)))
+        notes += [f"{hidden} texts of {place} {theirs} have no label and were left out"] if hidden else []
+    return Source(rows, _class_names(loaded[splits["train"]], ours), tuple(notes))
 
 
 def _hub_splits(present: set[str]) -> dict[str, str]:
@@ -126,25 +140,41 @@ def _hub_splits(present: set[str]) -> dict[str, str]:
     return {ours: theirs for ours, theirs in usual.items() if theirs in present}
 
 
-def _hub_rows(dataset: Any, source: str, split: str, task: Task | None) -> Iterator[Row]:
-    """Go through a hub split, with class numbers turned to their names and columns to our names for them."""
-    ours = {} if task is None else _our_names(task)
-    names = {column: feature.names for column, feature in dataset.features.items() if hasattr(feature, "names")}
-    for number, values in enumerate(dataset, start=1):
-        named = {
-            column: names[column][value] if column in names and value is not None and value >= 0 else value
-            for column, value in values.items()
-        }
-        yield Row(
-            {ours.get(column, column): value for column, value in named.items()}, f"{source} {split} row {number}"
-        )
-
-
 def _our_names(task: Task) -> dict[str, str]:
     """Name a known task's columns by our conventions; a column that would then clash keeps out of the way."""
     texts = ("text",) if len(task.columns) == 1 else ("text_a", "text_b")
     ours = {"label": "label at the hub"} | dict(zip(task.columns, texts, strict=True))
     return ours | {task.label: "label"}
+
+
+def _hub_rows(dataset: Any, place: str, ours: dict[str, str]) -> Iterator[Row]:
+    """Go through a hub split, with class numbers turned to names; −1 marks a label that is not given."""
+    names = {column: feature.names for column, feature in dataset.features.items() if hasattr(feature, "names")}
+    for number, values in enumerate(dataset, start=1):
+        named = {
+            ours.get(column, column): _class_name(value, names[column]) if column in names else value
+            for column, value in values.items()
+        }
+        yield Row(named, f"{place} row {number}")
+
+
+def _class_name(value: int | None, names: list[str]) -> str | None:
+    """Name a class number."""
+    return None if value is None or value < 0 else names[value]
+
+
+def _drop_hidden(rows: list[Row]) -> tuple[list[Row], int]:
+    """Leave out the rows without a label where others have one, and count them."""
+    labelled = [row for row in rows if row.values.get("label") is not None]
+    return (labelled, len(rows) - len(labelled)) if labelled else (rows, 0)
+
+
+def _class_names(dataset: Any, ours: dict[str, str]) -> list[str] | None:
+    """Give the classes in the hub's own order, if it has one."""
+    for column, feature in dataset.features.items():
+        if ours.get(column, column) == "label" and hasattr(feature, "names"):
+            return list(feature.names)
+    return None
 
 
 def _lines(path: Path) -> Iterator[str]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import numpy as np
@@ -38,8 +39,9 @@ def record_logits(
         Logits, (texts, exits, classes), in the order of the texts.
     """
     logits = np.zeros((len(texts), len(model.config.exits), model.config.num_labels), dtype=np.float32)
-    for rows, tokens in _batches(model, texts, tokenizer, batch_size, advance):
-        logits[rows] = model(**tokens).exit_logits.float().cpu().numpy()
+    with _evaluating(model):
+        for rows, tokens in _batches(texts, tokenizer, model.device, batch_size, advance):
+            logits[rows] = model(**tokens).exit_logits.float().cpu().numpy()
     return logits
 
 
@@ -69,32 +71,41 @@ def record_features(
     shape = (len(texts), below, model.config.encoder.hidden_size)
     features = np.lib.format.open_memmap(path, mode="w+", dtype=np.float32, shape=shape)
     last = np.zeros((len(texts), model.config.num_labels), dtype=np.float32)
-    for rows, tokens in _batches(model, texts, tokenizer, batch_size, advance):
-        mask = tokens.get("attention_mask")
-        for number, hidden in model.walk_exits(tokens):
-            if number < below:
-                features[rows, number] = model.pool(hidden, mask).float().cpu().numpy()
-            else:
-                last[rows] = model.answer(number, hidden, mask).float().cpu().numpy()
+    with _evaluating(model):
+        for rows, tokens in _batches(texts, tokenizer, model.device, batch_size, advance):
+            mask = tokens.get("attention_mask")
+            for number, hidden in model.walk_exits(tokens):
+                if number < below:
+                    features[rows, number] = model.pool(hidden, mask).float().cpu().numpy()
+                else:
+                    last[rows] = model.answer(number, hidden, mask).float().cpu().numpy()
     return features, last
 
 
 def _batches(
-    model: EarlyExitModel,
     texts: TokenisedTexts,
     tokenizer: PreTrainedTokenizerBase,
+    device: torch.device,
     batch_size: int,
     advance: Advance | None,
 ) -> Iterator[tuple[NDArray, dict[str, Tensor]]]:
-    """Go through the texts in padded batches of like length, in evaluation mode and without gradient."""
+    """Go through the texts in padded batches of like length."""
+    done = 0
+    for rows in batches(texts.lengths, batch_size):
+        columns = {name: [column[row] for row in rows] for name, column in texts.columns.items()}
+        yield rows, tokenizer.pad(columns, return_tensors="pt").to(device)
+        done += len(rows)
+        if advance is not None:
+            advance(done, len(texts))
+
+
+@contextmanager
+def _evaluating(model: EarlyExitModel) -> Iterator[None]:
+    """Run a model without dropout and gradient."""
     training = model.training
     model.eval()
-    done = 0
-    with torch.inference_mode():
-        for rows in batches(texts.lengths, batch_size):
-            columns = {name: [column[row] for row in rows] for name, column in texts.columns.items()}
-            yield rows, tokenizer.pad(columns, return_tensors="pt").to(model.device)
-            done += len(rows)
-            if advance is not None:
-                advance(done, len(texts))
-    model.train(training)
+    try:
+        with torch.inference_mode():
+            yield
+    finally:
+        model.train(training)

@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import math
 import shutil
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import Any
 
 import torch
 from safetensors.torch import load_file, save_file
@@ -16,6 +14,7 @@ from transformers import (
     EarlyStoppingCallback,
     PreTrainedTokenizerBase,
     PrinterCallback,
+    TrainerCallback,
     TrainingArguments,
     default_data_collator,
 )
@@ -24,10 +23,10 @@ from exitpoll import objectives
 from exitpoll.data import Splits
 from exitpoll.errors import InputError
 from exitpoll.frozen import FrozenTexts, HeadsOnly
+from exitpoll.journal import Journal
 from exitpoll.methods import SCHEDULES, TrainingSettings
 from exitpoll.model import EarlyExitModel
 from exitpoll.record import record_features
-from exitpoll.recorder import Recorder
 from exitpoll.tokens import TokenisedTexts
 from exitpoll.trainer import (
     ExitTrainer,
@@ -40,7 +39,8 @@ from exitpoll.trainer import (
     scorer,
 )
 
-RECORD_NAME = "training.jsonl"
+JOURNAL_NAME = "training.jsonl"
+NEVER = 10**12  # steps
 
 
 @dataclass(frozen=True)
@@ -136,45 +136,49 @@ def _fit(
 ) -> None:
     """Run one stage to its best checkpoint, from the newest checkpoint if there is one."""
     settings = job.settings
-    assert settings.diversity_weight is not None
-    recorder = Recorder(
-        job.work / RECORD_NAME,
-        stage=stage,
-        diversity_weight=settings.diversity_weight if settings.objective == "ensemble" else 0.0,
-        problem_type=job.splits.problem_type,
-    )
-    texts_in_a_step = settings.batch_size * processes().num_processes
-    steps = math.ceil(len(train_texts) / texts_in_a_step) * settings.epochs
     trainer = ExitTrainer(
         objective=objective,
         head_learning_rate=settings.head_learning_rate,
-        recorder=recorder,
+        journal=_journal(job, stage),
         on_progress=job.on_progress,
         model=model,
-        args=_arguments(settings, folder, steps, "last" if stage == "last" else settings.select),
+        args=_arguments(settings, folder, "last" if stage == "last" else settings.select),
         train_dataset=train_texts,
         eval_dataset=calibration,
         data_collator=DataCollatorWithPadding(job.tokenizer) if stage != "heads" else default_data_collator,
         compute_metrics=scorer(job.splits.metric, job.splits.problem_type),
-        callbacks=_callbacks(settings, steps),
+        callbacks=_callbacks(settings),
     )
     trainer.remove_callback(PrinterCallback)
     checkpoint = last_checkpoint(folder)
-    if processes().is_main_process:
-        recorder.rewind(0 if checkpoint is None else int(checkpoint.name.split("-")[1]))
+    if trainer.is_world_process_zero():
+        trainer.journal.rewind(0 if checkpoint is None else int(checkpoint.name.split("-")[1]))
     trainer.train(resume_from_checkpoint=None if checkpoint is None else str(checkpoint))
 
 
-def _callbacks(settings: TrainingSettings, steps: int) -> list[Any]:
+def _journal(job: Job, stage: str) -> Journal:
+    """Open the journal of a stage."""
+    settings = job.settings
+    assert settings.diversity_weight is not None
+    return Journal(
+        job.work / JOURNAL_NAME,
+        stage=stage,
+        problem_type=job.splits.problem_type,
+        diversity_weight=settings.diversity_weight if settings.objective == "ensemble" else 0.0,
+        closest=settings.closest,
+        neighbours=settings.neighbours,
+    )
+
+
+def _callbacks(settings: TrainingSettings) -> list[TrainerCallback]:
     """Say when to stop and look, and when to stop for good."""
-    looks = settings.epochs * settings.logs_per_epoch
-    callbacks: list[Any] = [Interruptions({max(1, round(steps * look / looks)) for look in range(1, looks + 1)})]
+    callbacks: list[TrainerCallback] = [Interruptions(settings.logs_per_epoch)]
     if settings.early_stop is not None:
         callbacks.append(EarlyStoppingCallback(early_stopping_patience=settings.early_stop))
     return callbacks
 
 
-def _arguments(settings: TrainingSettings, folder: Path, steps: int, select: str) -> TrainingArguments:
+def _arguments(settings: TrainingSettings, folder: Path, select: str) -> TrainingArguments:
     """Put settings into Trainer's words."""
     quantity = {"mean": "mean_score", "last": "last_score", "loss": "mean_loss"}[select]
     return TrainingArguments(
@@ -188,15 +192,17 @@ def _arguments(settings: TrainingSettings, folder: Path, steps: int, select: str
         max_grad_norm=settings.max_grad_norm,
         optim="adamw_torch_fused",
         bf16=_use_bf16(settings.precision),
+        use_cpu=not torch.accelerator.is_available(),
         seed=settings.seed,
-        # Scoring, logging and saving go together, at the steps that Interruptions names; the last step is one.
+        # Scoring, logging and saving go together, when Interruptions says so and never by themselves.
         eval_strategy="steps",
-        eval_steps=steps,
+        eval_steps=NEVER,
         save_strategy="steps",
-        save_steps=steps,
+        save_steps=NEVER,
         logging_strategy="steps",
-        logging_steps=steps,
+        logging_steps=NEVER,
         save_total_limit=1,
+        restore_callback_states_from_checkpoint=True,
         load_best_model_at_end=True,
         metric_for_best_model=quantity,
         greater_is_better=select != "loss",
@@ -225,15 +231,20 @@ def objective_for(settings: TrainingSettings, problem_type: str) -> Objective:
     Returns:
         A function of logits and labels.
     """
+    assert settings.objective is not None
+    return OBJECTIVES[settings.objective](settings, problem_type)
+
+
+def _relevancy(settings: TrainingSettings, problem_type: str) -> Objective:
+    """Bind the relevancy loss."""
+    assert settings.weights is not None
+    return partial(objectives.relevancy, weights=settings.weights, problem_type=problem_type)
+
+
+def _ensemble(settings: TrainingSettings, problem_type: str) -> Objective:
+    """Bind the paper's loss."""
     assert settings.weights is not None
     assert settings.diversity_weight is not None
-    if settings.objective == "relevancy":
-        return partial(objectives.relevancy, weights=settings.weights, problem_type=problem_type)
-    if settings.objective == "self_distillation":
-        if problem_type != objectives.SINGLE_LABEL:
-            raise InputError("self-distillation compares distributions over classes: use the relevancy objective")
-        return lambda logits, labels: objectives.self_distillation(logits, temperature=settings.temperature)
-    objectives.check_diversity_weight(settings.diversity_weight)
     if problem_type == objectives.REGRESSION:
         raise InputError("diversity is defined on distributions; regression has none: use the relevancy objective")
     return partial(
@@ -246,3 +257,13 @@ def objective_for(settings: TrainingSettings, problem_type: str) -> Objective:
         last=settings.last_diversity,
         problem_type=problem_type,
     )
+
+
+def _self_distillation(settings: TrainingSettings, problem_type: str) -> Objective:
+    """Bind the self-distillation loss, which needs no labels."""
+    if problem_type != objectives.SINGLE_LABEL:
+        raise InputError("self-distillation compares distributions over classes: use the relevancy objective")
+    return lambda logits, labels: objectives.self_distillation(logits, temperature=settings.temperature)
+
+
+OBJECTIVES = {"relevancy": _relevancy, "ensemble": _ensemble, "self_distillation": _self_distillation}

@@ -1,4 +1,4 @@
-"""transformers.Trainer with an objective over all exits, learning rates of their own for heads, and a record."""
+"""transformers.Trainer with an objective over all exits, learning rates of their own for heads, and a journal."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ from transformers.trainer_pt_utils import get_length_grouped_indices
 
 from exitpoll.errors import InputError
 from exitpoll.folders import read_json
+from exitpoll.journal import Journal
 from exitpoll.objectives import exit_losses
-from exitpoll.recorder import Recorder
 from exitpoll.tasks import METRICS, predictions
 
 Objective = Callable[[Tensor, Tensor], Tensor]  # logits (texts, exits, classes), labels -> loss ()
@@ -76,15 +76,23 @@ class LengthSampler(Sampler):
 
 
 class Interruptions(TrainerCallback):
-    """Scores, logs and saves at chosen steps, the same for all three."""
+    """Scores, logs and saves together, so many times in an epoch and after the last step."""
 
-    def __init__(self, steps: set[int]) -> None:
-        """Choose the steps.
+    def __init__(self, per_epoch: int) -> None:
+        """Choose how often.
 
         Args:
-            steps: After which steps to stop and look.
+            per_epoch: Interruptions in an epoch.
         """
-        self.steps = steps
+        self.per_epoch = per_epoch
+        self.steps: set[int] = set()
+
+    def on_train_begin(
+        self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any
+    ) -> None:
+        """Work out the steps."""
+        count = self.per_epoch * state.num_train_epochs
+        self.steps = {max(1, round(state.max_steps * number / count)) for number in range(1, count + 1)}
 
     def on_step_end(
         self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any
@@ -95,6 +103,22 @@ class Interruptions(TrainerCallback):
         return control
 
 
+class Reports(TrainerCallback):
+    """Tells of every step."""
+
+    def __init__(self, report: Callable[[], None]) -> None:
+        """Choose whom to tell.
+
+        Args:
+            report: Called after every step.
+        """
+        self.report = report
+
+    def on_step_end(self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any) -> None:
+        """Tell."""
+        self.report()
+
+
 class ExitTrainer(Trainer):
     """Trains what gives exit logits: a whole model, or heads alone."""
 
@@ -103,7 +127,7 @@ class ExitTrainer(Trainer):
         *,
         objective: Objective,
         head_learning_rate: float,
-        recorder: Recorder,
+        journal: Journal,
         on_progress: OnProgress | None,
         **trainer_arguments: Any,
     ) -> None:
@@ -112,16 +136,18 @@ class ExitTrainer(Trainer):
         Args:
             objective: The loss over all exits.
             head_learning_rate: Highest learning rate of the heads.
-            recorder: Writes the record.
-            on_progress: Called after every step.
+            journal: Writes down what the batches show.
+            on_progress: Called after every step and every scoring.
             **trainer_arguments: Trainer's own.
         """
         super().__init__(**trainer_arguments)
         self.objective = objective
         self.head_learning_rate = head_learning_rate
-        self.recorder = recorder
+        self.journal = journal
         self.on_progress = on_progress
+        self.last_loss: float | None = None
         self.exit_scores: Sequence[float] | None = None
+        self.add_callback(Reports(self._report))
         self.model_accepts_loss_kwargs = False
 
     def create_optimizer(self, model: nn.Module | None = None) -> torch.optim.Optimizer:
@@ -162,14 +188,17 @@ class ExitTrainer(Trainer):
         return (loss, outputs) if return_outputs else loss
 
     def _look_at(self, loss: Tensor, exit_logits: Tensor, labels: Tensor) -> None:
-        """Record a training batch; stop where the loss is no number any more."""
-        value = loss.item()
-        step = self.state.global_step + 1
-        if not np.isfinite(value):
-            raise InputError(self._diverged(f"the loss is {value}"))
-        self.recorder.see(exit_logits.detach(), labels, value)
+        """Write a training batch down; stop where the loss is no number any more."""
+        self.last_loss = loss.item()
+        if not np.isfinite(self.last_loss):
+            raise InputError(self._diverged(f"the loss is {self.last_loss}"))
+        self.journal.see(exit_logits.detach(), labels, self.last_loss)
+
+    def _report(self) -> None:
+        """Say where the training stands."""
         if self.on_progress is not None:
-            self.on_progress(Progress(self.recorder.stage, step, self.state.max_steps, value, self.exit_scores))
+            step, steps = self.state.global_step, self.state.max_steps
+            self.on_progress(Progress(self.journal.stage, step, steps, self.last_loss, self.exit_scores))
 
     def _diverged(self, what: str) -> str:
         """Say where a training went wrong and what is left of it."""
@@ -182,19 +211,20 @@ class ExitTrainer(Trainer):
         )
 
     def evaluate(self, *arguments: Any, **named: Any) -> dict[str, float]:
-        """Score the calibration split and write the record's line."""
+        """Score the calibration split and write the journal's line."""
         metrics = super().evaluate(*arguments, **named)
         scores = {name.removeprefix("eval_"): metrics[f"eval_{name}"] for name in SCORE_NAMES}
         if not np.isfinite(metrics["eval_loss"]):
             raise InputError(self._diverged("the calibration split's loss is no number"))
         self.exit_scores = scores["exit_scores"]
         if self.is_world_process_zero():
-            self.recorder.write(
+            self.journal.write(
                 step=self.state.global_step,
                 epoch=self.state.epoch or 0.0,
                 learning_rate=self.lr_scheduler.get_last_lr()[0],
                 scores=scores,
             )
+        self._report()
         return metrics
 
 

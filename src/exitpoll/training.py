@@ -19,10 +19,12 @@ from transformers import PreTrainedTokenizerBase, set_seed
 from exitpoll.data import Splits, Texts
 from exitpoll.errors import InputError
 from exitpoll.folders import check_free, partial_of, publish, read_json, write_json
-from exitpoll.methods import TrainingSettings
+from exitpoll.frozen import check_heads_below
+from exitpoll.methods import SCHEDULES, TrainingSettings
 from exitpoll.model import EarlyExitModel
+from exitpoll.objectives import REGRESSION
 from exitpoll.record import record_logits
-from exitpoll.stages import RECORD_NAME, Job, objective_for, run_stages
+from exitpoll.stages import JOURNAL_NAME, Job, objective_for, run_stages
 from exitpoll.tokens import TokenisedTexts, readable_length, tokenise
 from exitpoll.trainer import OnProgress, exit_scores, processes
 
@@ -58,7 +60,7 @@ def train(
 ) -> Trained:
     """Train a model and write its folder, whole or not at all.
 
-    While it runs, checkpoints and the record are kept beside the folder, in `<out>.partial`.
+    While it runs, checkpoints and the journal are kept beside the folder, in `<out>.partial`.
 
     Args:
         model: The model to train, in place.
@@ -68,7 +70,7 @@ def train(
         settings: How to train.
         resume: Go on with a training that was cut off.
         overwrite: Replace an older model folder, and drop what a training that was cut off had done.
-        on_progress: Called after every step.
+        on_progress: Called after every step and every scoring.
 
     Returns:
         The scores of every exit.
@@ -76,7 +78,8 @@ def train(
     started = time.monotonic()
     out = Path(out)
     settings = (settings or TrainingSettings()).resolved()
-    objective_for(settings, splits.problem_type)  # refuses before anything is written
+    _check(model, splits, settings)
+    notes = (*splits.notes, *_name_labels(model, splits))
     everyone = processes()
     if everyone.is_main_process:
         check_free(out, overwrite=overwrite)
@@ -85,7 +88,8 @@ def train(
     torch.set_flush_denormal(True)
     set_seed(settings.seed)
     model.to(everyone.device)
-    model.config.max_length = readable_length(model.config.encoder, settings.max_length)
+    wanted = settings.max_length or model.config.max_length
+    model.config.max_length = readable_length(model.config.encoder, wanted)
     model.config.strategy = settings.strategy
     read = partial(tokenise, tokenizer=tokenizer, max_length=model.config.max_length)
     train_texts, calibration, test = read(splits.train), read(splits.calibration), read(splits.test)
@@ -108,7 +112,7 @@ def train(
         truncated=truncated,
         texts=len(train_texts) + len(calibration) + len(test),
         seconds=time.monotonic() - started,
-        notes=splits.notes,
+        notes=notes,
     )
     if everyone.is_main_process:
         _write_folder(job, out, scores, result)
@@ -119,14 +123,48 @@ def train(
 # ---- folders --------------------------------------------------------------------------------------------------------
 
 
+def _check(model: EarlyExitModel, splits: Splits, settings: TrainingSettings) -> None:
+    """Refuse, before anything is written, what could not be trained or would be saved under wrong names."""
+    objective_for(settings, splits.problem_type)
+    if settings.schedule is not None and "heads" in SCHEDULES[settings.schedule]:
+        check_heads_below(model.config)
+    if model.config.problem_type != splits.problem_type:
+        raise InputError(f"the model is for {model.config.problem_type}, the data for {splits.problem_type}")
+    if model.config.num_labels != len(splits.label_names):
+        raise InputError(
+            f"the model knows {model.config.num_labels} labels, the data {len(splits.label_names)}: "
+            + ", ".join(splits.label_names)
+        )
+
+
+def _name_labels(model: EarlyExitModel, splits: Splits) -> tuple[str, ...]:
+    """Make sure that model and data number the labels alike; a model without names takes the data's, with a note."""
+    names, ours = list(splits.label_names), model.config.id2label
+    if splits.problem_type == REGRESSION or names == [ours[number] for number in range(len(names))]:
+        return ()
+    if any(ours[number] != f"LABEL_{number}" for number in range(len(names))):
+        raise InputError(f"the model's labels are {list(ours.values())}, the data's {names}: number them alike")
+    model.config.id2label = dict(enumerate(names))
+    model.config.label2id = {name: number for number, name in enumerate(names)}
+    return (f"the model had no label names; its classes are taken to be, in order: {', '.join(names)}",)
+
+
 def _fingerprint(model: EarlyExitModel, splits: Splits, settings: TrainingSettings) -> dict[str, Any]:
     """Note what a training follows from, so that only the same one is resumed."""
+    weights = hashlib.sha256()
+    for parameter in model.encoder.parameters():
+        weights.update(parameter.detach().cpu().contiguous().view(torch.uint8).numpy())
+    config = model.config
     return {
-        "settings": asdict(settings),
-        "encoder": model.config.encoder.model_type,
-        "exits": list(model.config.exits),
-        "labels": list(splits.label_names),
-        "data": {name: _digest(getattr(splits, name)) for name in ("train", "calibration", "test")},
+        "setting": asdict(settings),
+        "model": {
+            "encoder": weights.hexdigest(),
+            "exits": list(config.exits),
+            "head": [config.head, config.shared_head, config.native_head],
+            "pooling": config.pooling,
+            "labels": list(splits.label_names),
+        },
+        "split": {name: _digest(getattr(splits, name)) for name in ("train", "calibration", "test")},
     }
 
 
@@ -145,20 +183,17 @@ def _open_work(out: Path, fingerprint: dict[str, Any], *, resume: bool, overwrit
             raise InputError(f"'{work}' holds a training that was cut off: say --resume, or --overwrite to drop it")
         shutil.rmtree(work)
     if work.exists():
-        earlier = read_json(work / "fingerprint.json") or {}
-        differing = [name for name, value in _flat(fingerprint).items() if _flat(earlier).get(name) != value]
-        if earlier and differing:
-            raise InputError(f"'{work}' was begun with another {', '.join(differing)}: resume with the same")
+        earlier = read_json(work / "fingerprint.json") or fingerprint
+        differing = [
+            f"{group} {name}"
+            for group, values in fingerprint.items()
+            for name, value in values.items()
+            if earlier[group].get(name) != value
+        ]
+        if differing:
+            raise InputError(f"'{work}' was begun with another {', another '.join(differing)}: resume with the same")
     work.mkdir(parents=True, exist_ok=True)
     write_json(work / "fingerprint.json", fingerprint)
-
-
-def _flat(content: dict[str, Any]) -> dict[str, Any]:
-    """Name nested values by their own names."""
-    flat: dict[str, Any] = {}
-    for name, value in content.items():
-        flat |= {f"{name} {inner}": v for inner, v in value.items()} if isinstance(value, dict) else {name: value}
-    return flat
 
 
 def _scores(job: Job, texts: TokenisedTexts) -> dict[str, Any]:
@@ -173,7 +208,7 @@ def _write_folder(job: Job, out: Path, scores: dict[str, Any], result: Trained) 
     prepared = job.work / "finished"
     job.model.save_pretrained(prepared)
     job.tokenizer.save_pretrained(prepared)
-    shutil.copy(job.work / RECORD_NAME, prepared / RECORD_NAME)
+    shutil.copy(job.work / JOURNAL_NAME, prepared / JOURNAL_NAME)
     summary = {
         "exitpoll": version("exitpoll"),
         "settings": asdict(job.settings),
@@ -182,7 +217,7 @@ def _write_folder(job: Job, out: Path, scores: dict[str, Any], result: Trained) 
         "scores": scores,
         "texts": {name: len(getattr(job.splits, name)) for name in ("train", "calibration", "test")},
         "truncated": result.truncated,
-        "notes": list(job.splits.notes),
+        "notes": list(result.notes),
         "seconds": round(result.seconds, 1),
     }
     write_json(prepared / SUMMARY_NAME, summary)

@@ -8,13 +8,14 @@ import signal
 import subprocess
 import sys
 import time
+from dataclasses import replace
 
 import pytest
 import torch
 from safetensors.torch import load_file
 
 from exitpoll import EarlyExitModel, InputError, TrainingSettings, train
-from tests.tiny import toy_splits, write_toy_folder
+from tests.tiny import tiny_encoder, toy_splits, write_toy_folder
 
 SETTINGS = TrainingSettings(epochs=3, batch_size=16, logs_per_epoch=2)
 
@@ -23,13 +24,13 @@ class Cut(BaseException):
     """Stands for a kill: nothing in between may catch it."""
 
 
-def run(encoder_folder, tokenizer, out, settings, cut=None, **options):
+def run(encoder_folder, tokenizer, out, settings, cut=None, shape=None, **options):
     def stop(progress):
         if cut is not None and (progress.stage, progress.step) == cut:
             raise Cut
 
     torch.manual_seed(0)
-    model = EarlyExitModel.from_encoder(encoder_folder, labels=["bad", "good", "so-so"])
+    model = EarlyExitModel.from_encoder(encoder_folder, labels=["bad", "good", "so-so"], **shape or {})
     return train(model, tokenizer, toy_splits(), out, settings, on_progress=stop, **options)
 
 
@@ -39,16 +40,18 @@ def same_weights(first, second):
 
 
 @pytest.mark.parametrize(
-    ("schedule", "cuts"),
+    ("options", "cuts"),
     [
-        ("joint", [("all", 2)]),  # before any checkpoint
-        ("joint", [("all", 5), ("all", 11), ("all", 12)]),  # in every epoch, again and again
-        ("two-stage", [("last", 8), ("features of train", 64), ("heads", 16)]),
-        ("mixed", [("all", 4)]),
+        ({"schedule": "joint"}, [("all", 2)]),  # before any checkpoint
+        ({"schedule": "joint"}, [("all", 5), ("all", 11), ("all", 16)]),  # in every epoch, again and again
+        ({"schedule": "two-stage"}, [("last", 8), ("features of train", 64), ("heads", 16)]),
+        ({"schedule": "mixed"}, [("all", 4)]),
+        # Nothing gets better here: it stops after the first scoring and two more, and must not count anew.
+        ({"early_stop": 2, "learning_rate": 1e-12, "head_learning_rate": 1e-12, "epochs": 9}, [("all", 8)]),
     ],
 )
-def test_cut_trainings_resume_to_the_same_place(encoder_folder, tokenizer, tmp_path, schedule, cuts):
-    settings = TrainingSettings(**SETTINGS.__dict__ | {"schedule": schedule})
+def test_cut_trainings_resume_to_the_same_place(encoder_folder, tokenizer, tmp_path, options, cuts):
+    settings = replace(SETTINGS, **options)
     undisturbed = run(encoder_folder, tokenizer, tmp_path / "undisturbed", settings)
     for number, cut in enumerate(cuts):
         with pytest.raises(Cut):
@@ -88,9 +91,28 @@ def test_a_killed_process_resumes_to_the_same_place(encoder_folder, tmp_path):
 def test_resuming_with_other_settings_is_refused(encoder_folder, tokenizer, tmp_path):
     with pytest.raises(Cut):
         run(encoder_folder, tokenizer, tmp_path / "m", SETTINGS, ("all", 4))
-    other = TrainingSettings(**SETTINGS.__dict__ | {"learning_rate": 1e-4})
-    with pytest.raises(InputError, match="begun with another settings learning_rate: resume with the same"):
+    other = replace(SETTINGS, learning_rate=1e-4)
+    with pytest.raises(InputError, match="begun with another setting learning_rate: resume with the same"):
         run(encoder_folder, tokenizer, tmp_path / "m", other, resume=True)
+
+
+@pytest.mark.parametrize(
+    ("options", "difference"),
+    [({"pooling": "first"}, "model pooling"), ({"head": "linear"}, "model head"), ({"exits": [1, 3]}, "model exits")],
+)
+def test_resuming_another_model_is_refused(encoder_folder, tokenizer, tmp_path, options, difference):
+    with pytest.raises(Cut):
+        run(encoder_folder, tokenizer, tmp_path / "m", SETTINGS, ("all", 4))
+    with pytest.raises(InputError, match=f"begun with another {difference}: resume with the same"):
+        run(encoder_folder, tokenizer, tmp_path / "m", SETTINGS, shape=options, resume=True)
+
+
+def test_resuming_another_encoder_is_refused(encoder_folder, tokenizer, tmp_path):
+    with pytest.raises(Cut):
+        run(encoder_folder, tokenizer, tmp_path / "m", SETTINGS, ("all", 4))
+    tiny_encoder("bert", seed=1).save_pretrained(tmp_path / "other")
+    with pytest.raises(InputError, match="begun with another model encoder"):
+        run(tmp_path / "other", tokenizer, tmp_path / "m", SETTINGS, resume=True)
 
 
 def test_starting_again_without_a_word_is_refused(encoder_folder, tokenizer, tmp_path):

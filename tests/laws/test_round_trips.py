@@ -9,9 +9,10 @@ from types import SimpleNamespace
 
 import pytest
 import torch
+from safetensors.torch import load_file
 from transformers import AutoConfig, AutoModelForSequenceClassification, pipeline
 
-from exitpoll import EarlyExitModel, ExitConfig
+from exitpoll import EarlyExitModel, ExitConfig, InputError
 from tests.tiny import CONFIGS, tiny_classifier, tiny_encoder, tiny_tokenizer, tokens
 
 
@@ -63,8 +64,11 @@ def test_auto_classes_know_our_folders(model_folder):
 def test_pipeline(model_folder, caplog):
     classify = pipeline("text-classification", str(model_folder))
     answers = classify(["the film was good", "a very bad plot"])
-    assert {answer["label"] for answer in answers} <= {"bad", "good"}
-    assert all(0.5 <= answer["score"] <= 1 for answer in answers)
+    model = EarlyExitModel.from_pretrained(model_folder)
+    with torch.no_grad():
+        probabilities = model(**tiny_tokenizer()("a very bad plot", return_tensors="pt")).logits.softmax(-1)[0]
+    assert answers[1]["label"] == model.config.id2label[probabilities.argmax().item()]
+    assert answers[1]["score"] == pytest.approx(probabilities.max().item(), abs=1e-5)
     assert "not supported" not in caplog.text
 
 
@@ -84,6 +88,25 @@ def test_pipeline_whatever_is_imported_first(model_folder, imports):
 
 def test_nothing_in_the_folder_is_a_pickle(model_folder):
     assert {path.suffix for path in model_folder.iterdir()} <= {".json", ".safetensors"}
+
+
+@pytest.mark.parametrize(
+    "load", [EarlyExitModel.from_pretrained, lambda folder: pipeline("text-classification", folder)]
+)
+def test_pickled_weights_are_refused(model_folder, load):
+    weights = load_file(model_folder / "model.safetensors")
+    torch.save(weights, model_folder / "pytorch_model.bin")
+    (model_folder / "model.safetensors").unlink()
+    with pytest.raises(Exception, match="safetensors"):
+        load(str(model_folder))
+
+
+def test_pickled_weights_of_an_encoder_are_refused(tmp_path):
+    encoder = tiny_encoder("bert")
+    encoder.config.save_pretrained(tmp_path)
+    torch.save(encoder.state_dict(), tmp_path / "pytorch_model.bin")
+    with pytest.raises(InputError, match="cannot be loaded"):
+        EarlyExitModel.from_encoder(tmp_path, labels=2)
 
 
 def test_push_to_hub_uploads_what_save_pretrained_writes(model_folder, monkeypatch):

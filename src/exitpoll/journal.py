@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -13,28 +14,41 @@ from torch import Tensor
 from exitpoll.objectives import REGRESSION, SINGLE_LABEL, closest_earlier
 
 
-class Recorder:
+class Journal:
     """Watches the training batches and writes a line at every logging step.
 
     A line holds, beside step, loss and learning rate: each exit's loss and score on the calibration split; `closest`,
     how often each earlier head j was nearest to head i, as counts (exits, exits); and `alpha`, λ·p_c for each exit
     from the second on, where p_c is what the nearest earlier head gives the right class (the paper's dynamic label
-    smoothing). Counts and means are over all batches since the line before.
+    smoothing). Nearest is meant as the diversity loss is told to look for it. Counts and means are over all batches
+    since the line before; where several processes train together, over those of the first.
     """
 
-    def __init__(self, path: Path, *, stage: str, diversity_weight: float, problem_type: str) -> None:
+    def __init__(
+        self,
+        path: Path,
+        *,
+        stage: str,
+        problem_type: str,
+        diversity_weight: float = 0.0,
+        closest: str = "text",
+        neighbours: int | None = None,
+    ) -> None:
         """Start with nothing seen.
 
         Args:
             path: The file to append to.
             stage: Which stage of the schedule this is.
-            diversity_weight: λ.
             problem_type: As in transformers.
+            diversity_weight: λ.
+            closest: As in `diversity`.
+            neighbours: As in `diversity`.
         """
         self.path = path
         self.stage = stage
-        self.diversity_weight = diversity_weight
         self.problem_type = problem_type
+        self.diversity_weight = diversity_weight
+        self.nearest = partial(closest_earlier, closest=closest, neighbours=neighbours, problem_type=problem_type)
         self._forget()
 
     def _forget(self) -> None:
@@ -42,7 +56,7 @@ class Recorder:
         self.texts = 0
         self.batches = 0
         self.loss = 0.0
-        self.closest: Tensor | None = None  # (exits, exits) counts: head i, nearest head j
+        self.counts: Tensor | None = None  # (exits, exits) counts: head i, nearest head j
         self.gold: Tensor | None = None  # (exits - 1,) sums of p_c
 
     @torch.no_grad()
@@ -59,20 +73,13 @@ class Recorder:
         self.loss += loss
         if self.problem_type == REGRESSION or logits.shape[1] < 2:
             return
-        nearest = closest_earlier(logits, problem_type=self.problem_type)  # (texts, exits - 1)
-        counts = self._counts(nearest, logits.shape[1])
-        self.closest = counts if self.closest is None else self.closest + counts
+        nearest = self.nearest(logits)  # (texts, exits - 1)
+        counts = _count(nearest, logits.shape[1])
+        self.counts = counts if self.counts is None else self.counts + counts
         if self.problem_type == SINGLE_LABEL:
             given = logits.float().softmax(dim=-1)[torch.arange(len(labels)), :, labels]  # (texts, exits)
             gold = given.gather(1, nearest).sum(dim=0)
             self.gold = gold if self.gold is None else self.gold + gold
-
-    @staticmethod
-    def _counts(nearest: Tensor, exits: int) -> Tensor:
-        """Count how often head j was nearest to head i: (exits, exits)."""
-        later = torch.arange(1, exits, device=nearest.device)
-        cells = (later * exits + nearest).flatten()
-        return torch.bincount(cells, minlength=exits * exits).reshape(exits, exits)
 
     def write(self, *, step: int, epoch: float, learning_rate: float, scores: Mapping[str, Any]) -> None:
         """Append a line and begin the next.
@@ -90,7 +97,7 @@ class Recorder:
             "learning_rate": learning_rate,
             "train_loss": self.loss / max(self.batches, 1),
             **scores,
-            "closest": None if self.closest is None else self.closest.tolist(),
+            "closest": None if self.counts is None else self.counts.tolist(),
             "alpha": None if self.gold is None else (self.gold * self.diversity_weight / self.texts).tolist(),
         }
         with self.path.open("a", encoding="utf-8") as file:
@@ -115,3 +122,10 @@ class Recorder:
         except json.JSONDecodeError:
             return False
         return entry["stage"] != self.stage or entry["step"] <= step
+
+
+def _count(nearest: Tensor, exits: int) -> Tensor:
+    """Count how often head j was nearest to head i: (exits, exits)."""
+    later = torch.arange(1, exits, device=nearest.device)
+    cells = (later * exits + nearest).flatten()
+    return torch.bincount(cells, minlength=exits * exits).reshape(exits, exits)
