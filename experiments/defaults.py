@@ -50,9 +50,11 @@ def main() -> None:
     parser.add_argument("--data", required=True, action="append")
     parser.add_argument("--limit", type=int, default=5000, help="training texts of each task")
     parser.add_argument("--weights", default="uniform", choices=("uniform", "depth"))
+    parser.add_argument("--pooling", nargs="+", default=POOLINGS, choices=POOLINGS)
+    parser.add_argument("--head-learning-rate", nargs="+", type=float, default=HEAD_LEARNING_RATES)
     arguments = parser.parse_args()
     results = read_json(RESULTS) or {}
-    for pooling, data, rate in product(POOLINGS, arguments.data, HEAD_LEARNING_RATES):
+    for pooling, data, rate in product(arguments.pooling, arguments.data, arguments.head_learning_rate):
         settings = TrainingSettings(head_learning_rate=rate, weights=arguments.weights)
         name = f"{Path(data).name} {pooling} head_learning_rate={rate:g} weights={arguments.weights}"
         if name not in results:

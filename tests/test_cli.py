@@ -117,12 +117,12 @@ class TestRefusals:
         refused("does not exist", "--data", tmp_path / "none.csv", "--encoder", encoder_folder)
 
     def test_missing_encoder(self, refused, data):
-        refused("neither a model folder nor a model on the hub", "--data", data, "--encoder", "no/such-encoder")
+        refused("is no folder, nor on the hub", "--data", data, "--encoder", "no/such-encoder")
 
     def test_output_that_exists(self, refused, data, encoder_folder, tmp_path):
         (tmp_path / "m").mkdir()
-        (tmp_path / "m" / "precious").touch()
-        refused("exists already", "--data", data, "--encoder", encoder_folder)
+        write_json(tmp_path / "m" / "config.json", {"model_type": "exitpoll"})
+        refused("exists already; choose another folder or say --overwrite", "--data", data, "--encoder", encoder_folder)
 
     def test_diversity_weight(self, refused, data, encoder_folder):
         refused("below 1", "--data", data, "--encoder", encoder_folder, "--diversity-weight", "1.5")
@@ -154,8 +154,77 @@ class TestRefusals:
         tiny_encoder("bert").save_pretrained(tmp_path / "bare")
         refused("has no tokenizer", "--data", data, "--encoder", tmp_path / "bare")
 
+    def test_heads_alone_on_an_encoder(self, refused, data, encoder_folder):
+        refused("use --classifier", "--data", data, "--encoder", encoder_folder, "--schedule", "heads")
+
+    def test_a_classifier_without_a_head(self, refused, data, encoder_folder):
+        refused("lacks weights, classifier.bias among them", "--data", data, "--classifier", encoder_folder)
+
+    @pytest.mark.parametrize(
+        ("change", "message"),
+        [
+            ({"num_hidden_layers": 5}, "lacks weights"),
+            ({"hidden_size": 16}, "cannot be loaded"),
+            ({"hidden_act": "zork"}, "cannot be loaded"),
+            ({"model_type": ["bert"]}, "has no config that can be read"),
+            ({"num_hidden_layers": "x"}, "has no config that can be read"),
+        ],
+    )
+    def test_a_config_that_does_not_fit(self, refused, data, tmp_path, change, message):
+        folder = save_tiny("bert", tmp_path / "e")
+        write_json(folder / "config.json", read_json(folder / "config.json") | change)
+        refused(message, "--data", data, "--encoder", folder)
+
+    def test_a_tokenizer_that_is_broken(self, refused, data, tmp_path):
+        folder = save_tiny("bert", tmp_path / "e")
+        (folder / "tokenizer.json").write_text("{}")
+        refused("has no tokenizer that can be read", "--data", data, "--encoder", folder)
+
+    def test_a_tokenizer_that_cannot_pad(self, refused, data, tmp_path):
+        folder = save_tiny("bert", tmp_path / "e")
+        config = read_json(folder / "tokenizer_config.json")
+        write_json(folder / "tokenizer_config.json", {k: v for k, v in config.items() if k != "pad_token"})
+        refused("has no padding token", "--data", data, "--encoder", folder)
+
+    @pytest.mark.parametrize("length", ["0", "2", "3"])
+    def test_a_length_without_room_for_a_word(self, refused, encoder_folder, tmp_path, length):
+        write_tsv(tmp_path / "d" / "train.tsv", toy_rows(60, pairs=True), ("text_a", "text_b", "label"))
+        options = ("--data", tmp_path / "d", "--encoder", encoder_folder, "--max-length", length)
+        refused(f"max_length {length}", *options)
+
     def test_weights_that_are_cut_short(self, refused, data, tmp_path):
         folder = save_tiny("bert", tmp_path / "e")
         weights = (folder / "model.safetensors").read_bytes()
         (folder / "model.safetensors").write_bytes(weights[: len(weights) // 2])
         refused("cannot be loaded", "--data", data, "--encoder", folder)
+
+
+def test_what_nobody_expected_is_one_line_too(run, data, encoder_folder, tmp_path, monkeypatch):
+    def fail(*_, **__):
+        raise ZeroDivisionError("of all\nthings")
+
+    monkeypatch.setattr("exitpoll.training.train", fail)
+    arguments = ("train", "--encoder", encoder_folder, "--data", data, "--out", tmp_path / "m")
+    code, _, err = run(*arguments)
+    assert code == 2
+    assert err == "exitpoll: unexpected ZeroDivisionError: of all things (EXITPOLL_TRACEBACK=1 shows where)\n"
+    monkeypatch.setenv("EXITPOLL_TRACEBACK", "1")
+    with pytest.raises(ZeroDivisionError):
+        run(*arguments)
+
+
+def test_an_interrupt_says_how_to_go_on(run, data, encoder_folder, tmp_path, monkeypatch):
+    def interrupt(*_, **__):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("exitpoll.training.train", interrupt)
+    code, _, err = run("train", "--encoder", encoder_folder, "--data", data, "--out", tmp_path / "m")
+    assert code == 130
+    assert "--resume" in err
+
+
+def test_odd_folder_names_are_printed_as_they_are(run, data, encoder_folder, tmp_path):
+    out = tmp_path / "[red]m[ red]"
+    code, printed, err = run("train", "--encoder", encoder_folder, "--data", data, "--out", out, *FAST)
+    assert code == 0, err
+    assert f"wrote {out}" in printed

@@ -57,6 +57,15 @@ class TestFiles:
         path.write_bytes("text,label\n".encode("utf-8-sig") + b"good,1\nbad,0\n" * 10)
         assert list(load_splits(path).label_names) == ["0", "1"]
 
+    def test_blank_lines_and_capitals_do_not_matter(self, tmp_path):
+        body = "".join(f"{text}\t{label}\n" for text, label in ROWS)
+        (tmp_path / "TRAIN.TSV").write_text(f"\n \ntext\tlabel\n{body}  \n")
+        assert list(load_splits(tmp_path).label_names) == ["neg", "pos"]
+
+    def test_spaces_around_labels_and_column_names_do_not_matter(self, tmp_path):
+        (tmp_path / "a.csv").write_text("text, label\n" + "good, pos\nbad,neg\nfine,pos \n" * 10)
+        assert list(load_splits(tmp_path / "a.csv").label_names) == ["neg", "pos"]
+
     def test_shards_are_joined(self, tmp_path):
         write_tsv(tmp_path / "train-00000-of-00002.tsv", ROWS[:20])
         write_tsv(tmp_path / "train-00001-of-00002.tsv", ROWS[20:])
@@ -202,7 +211,9 @@ class TestTasks:
         assert load_splits(write_tsv(tmp_path / "a.tsv", ROWS), task="cola").metric == "matthews"
 
     def test_f1_of_class_1_is_for_two_classes(self, tmp_path):
-        assert load_splits(write_tsv(tmp_path / "a.tsv", toy_rows(60)), task="mrpc").metric == "accuracy"
+        splits = load_splits(write_tsv(tmp_path / "a.tsv", toy_rows(60)), task="mrpc")
+        assert splits.metric == "accuracy"
+        assert "the score is accuracy" in splits.notes[-1]
 
     def test_unknown_task(self, tmp_path):
         with pytest.raises(InputError, match="task 'imdb' is unknown; known tasks: ag_news, cola"):
@@ -260,9 +271,58 @@ class TestBadInput:
         path = write_tsv(tmp_path / "a.tsv", [*ROWS, (text, "pos")])
         self.refused("line 42: the text in column 'text' is empty", path)
 
-    def test_null_text(self, tmp_path):
-        rows = [{"text": "a", "label": 1}, {"text": None, "label": 0}]
-        self.refused("line 2: the text in column 'text' is empty", write_jsonl(tmp_path / "a.jsonl", rows))
+    @pytest.mark.parametrize("text", [None, 3, ["a"]])
+    def test_no_text(self, tmp_path, text):
+        rows = [{"text": "a", "label": 1}, {"text": text, "label": 0}]
+        self.refused("line 2: the text in column 'text' is empty or no text", write_jsonl(tmp_path / "a.jsonl", rows))
+
+    @pytest.mark.parametrize("row", ['{"text": "\\ud800", "label": 0}', '{"text": "b", "label": "\\ud800"}'])
+    def test_half_a_character(self, tmp_path, row):
+        (tmp_path / "a.jsonl").write_text('{"text": "a", "label": 1}\n' + row + "\n")
+        self.refused("line 2: '\\ud800' is no whole character", tmp_path / "a.jsonl")
+
+    def test_two_columns_of_one_name(self, tmp_path):
+        path = write_tsv(tmp_path / "a.tsv", [("a", "b", "1")], ("text", "text", "label"))
+        self.refused("two columns are named 'text'", path)
+
+    def test_one_column_for_two_things(self, tmp_path):
+        path = write_tsv(tmp_path / "a.tsv", ROWS)
+        self.refused("column 'text' is named twice", path, text_column="text", label_column="text")
+
+    @pytest.mark.parametrize("other", ["train.csv", "train-old.tsv"])
+    def test_two_train_files(self, tmp_path, other):
+        write_tsv(tmp_path / "train.tsv", ROWS)
+        write_tsv(tmp_path / other, ROWS)
+        if other == "train.csv":
+            self.refused("more than one train file: train.csv, train.tsv", tmp_path)
+        else:
+            assert len(load_splits(tmp_path).train) < len(ROWS)
+
+    def test_neither_a_file_nor_a_folder(self):
+        self.refused("neither a file nor a folder", "/dev/null")
+
+    def test_nearly_as_many_classes_as_texts(self, tmp_path):
+        path = write_tsv(tmp_path / "a.tsv", [(f"text {number}", f"id {number}") for number in range(40)])
+        self.refused("40 classes for 40 texts; is it the label column?", path)
+
+    def test_odd_digits_are_names(self, tmp_path):
+        rows = [("a", "²"), ("b", "3"), ("c", "9" * 5000)] * 10
+        assert len(load_splits(write_tsv(tmp_path / "a.tsv", rows)).label_names) == 3
+
+    def test_flags_in_place_of_names(self, tmp_path):
+        rows = [{"text": "a", "label": [0, 1, 0]}, {"text": "b", "label": [1, 0, 0]}] * 10
+        self.refused("names a class twice; list the names", write_jsonl(tmp_path / "a.jsonl", rows))
+
+    def test_constant_values(self, tmp_path):
+        rows = [("a", "1.5"), ("b", "1.5")] * 10
+        self.refused("all have one label", write_tsv(tmp_path / "a.tsv", rows), problem_type="regression")
+
+    def test_values_too_large_to_train_on(self, tmp_path):
+        rows = [("a", "1.5"), ("b", "1e300")] * 10
+        self.refused("label '1e300' is not a number", write_tsv(tmp_path / "a.tsv", rows), problem_type="regression")
+
+    def test_a_draw_of_one_class(self, tmp_path):
+        self.refused("all have one label", write_tsv(tmp_path / "a.tsv", ROWS), limit=1)
 
     def test_invalid_utf8(self, tmp_path):
         (tmp_path / "a.tsv").write_bytes(b"text\tlabel\ngood\t1\nbad \xff\xfe\t0\n")
@@ -280,7 +340,9 @@ class TestBadInput:
         (tmp_path / "a.csv").write_text('text,label\n"never closed,1\n')
         self.refused("a.csv line", tmp_path / "a.csv")
 
-    @pytest.mark.parametrize(("line", "message"), [("{oops", "not JSON"), ("[1]", "expected an object")])
+    @pytest.mark.parametrize(
+        ("line", "message"), [("{oops", "not JSON"), ("[1]", "expected an object"), ("[" * 100_000, "not JSON")]
+    )
     def test_broken_jsonl(self, tmp_path, line, message):
         (tmp_path / "a.jsonl").write_text(line + "\n")
         self.refused(message, tmp_path / "a.jsonl")
@@ -288,7 +350,7 @@ class TestBadInput:
     def test_broken_parquet(self, tmp_path):
         pytest.importorskip("pyarrow")
         (tmp_path / "a.parquet").write_text("not parquet")
-        self.refused("is not a Parquet file", tmp_path / "a.parquet")
+        self.refused("a.parquet' cannot be read as Parquet", tmp_path / "a.parquet")
 
     @pytest.mark.parametrize("row", [{"text": "a", "label": None}, {"text": "a"}, {"text": "a", "label": " "}])
     def test_missing_label(self, tmp_path, row):

@@ -13,6 +13,14 @@ def test_a_new_or_empty_folder_is_free(tmp_path):
     check_free(tmp_path, overwrite=False)
 
 
+@pytest.fixture
+def out(tmp_path):
+    """A folder to write, with the folder of its work beside it."""
+    (tmp_path / "out.partial" / "prepared").mkdir(parents=True)
+    (tmp_path / "out.partial" / "prepared" / "new").touch()
+    return tmp_path / "out"
+
+
 def test_what_exists_is_kept_unless_told(tmp_path):
     write_json(tmp_path / "config.json", {"model_type": "exitpoll"})
     with pytest.raises(InputError, match="exists already"):
@@ -25,8 +33,9 @@ def test_what_is_not_ours_is_never_overwritten(tmp_path, content):
     (tmp_path / "thesis.txt").write_text("years of work")
     if content:
         write_json(tmp_path / "config.json", content)
-    with pytest.raises(InputError, match="not a model folder of exitpoll"):
-        check_free(tmp_path, overwrite=True)
+    for overwrite in (False, True):
+        with pytest.raises(InputError, match="exists and is not a model folder of exitpoll; choose another folder"):
+            check_free(tmp_path, overwrite=overwrite)
 
 
 def test_a_file_is_never_overwritten(tmp_path):
@@ -36,15 +45,13 @@ def test_a_file_is_never_overwritten(tmp_path):
 
 
 @pytest.mark.parametrize("older", [False, True])
-def test_publish(tmp_path, older):
+def test_publish(out, older):
     if older:
-        (tmp_path / "out").mkdir()
-        (tmp_path / "out" / "old").touch()
-    (tmp_path / "prepared").mkdir()
-    (tmp_path / "prepared" / "new").touch()
-    publish(tmp_path / "prepared", tmp_path / "out")
-    assert [path.name for path in tmp_path.iterdir()] == ["out"]
-    assert [path.name for path in (tmp_path / "out").iterdir()] == ["new"]
+        out.mkdir()
+        (out / "old").touch()
+    publish(out.parent / "out.partial" / "prepared", out)
+    assert [path.name for path in out.parent.iterdir()] == ["out"]
+    assert [path.name for path in out.iterdir()] == ["new"]
 
 
 def test_broken_json_reads_as_none(tmp_path):
@@ -55,17 +62,9 @@ def test_broken_json_reads_as_none(tmp_path):
     assert read_json(tmp_path / "none.json") is None
 
 
-def test_a_kill_between_the_renames_loses_nothing(tmp_path):
-    (tmp_path / "out.older").mkdir()
-    write_json(tmp_path / "out.older" / "config.json", {"model_type": "exitpoll"})
+def test_a_kill_between_the_renames_loses_nothing(out):
+    (out.parent / "out.partial" / "replaced").mkdir()
+    write_json(out.parent / "out.partial" / "replaced" / "config.json", {"model_type": "exitpoll"})
     with pytest.raises(InputError, match="exists already"):
-        check_free(tmp_path / "out", overwrite=False)
-    assert (tmp_path / "out" / "config.json").exists()
-
-
-def test_a_left_over_older_folder_does_not_stop_publishing(tmp_path):
-    for name in ("out", "out.older", "prepared"):
-        (tmp_path / name).mkdir()
-        (tmp_path / name / name).touch()
-    publish(tmp_path / "prepared", tmp_path / "out")
-    assert [path.name for path in tmp_path.iterdir()] == ["out"]
+        check_free(out, overwrite=False)
+    assert (out / "config.json").exists()

@@ -83,7 +83,7 @@ def test_rewind_drops_what_comes_after_a_checkpoint_and_half_a_line(tmp_path):
     for entry, step in ((first, 10), (first, 20), (second, 5), (second, 10)):
         write(entry, step)
     with second.path.open("a") as file:
-        file.write('{"stage": "heads", "st')
+        file.write('[1]\n{"stage": "heads", "st')
     second.rewind(5)
     assert [(line["stage"], line["step"]) for line in lines(tmp_path)] == [("last", 10), ("last", 20), ("heads", 5)]
 

@@ -122,7 +122,7 @@ class TestFromEncoder:
             EarlyExitModel.from_encoder(encoder_folder, labels=2, exits=exits)
 
     def test_refuses_a_missing_folder(self):
-        with pytest.raises(InputError, match="'no/such' is neither a model folder nor a model on the hub"):
+        with pytest.raises(InputError, match="'no/such' is no folder, nor on the hub"):
             EarlyExitModel.from_encoder("no/such", labels=2)
 
     def test_refuses_an_unknown_type_and_lists_the_known(self, tmp_path):

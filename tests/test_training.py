@@ -12,14 +12,14 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from transformers import AutoModelForSequenceClassification, AutoTokenizer
+from transformers import AutoModel, AutoModelForSequenceClassification, AutoTokenizer
 
 from exitpoll import METHODS, EarlyExitModel, InputError, Splits, Texts, TrainingSettings, train
 from exitpoll.folders import read_json
 from exitpoll.record import record_features, record_logits
 from exitpoll.tokens import tokenise
 from exitpoll.trainer import LengthSampler, last_checkpoint
-from tests.tiny import LAYERS, save_tiny, tokens, toy_splits
+from tests.tiny import LAYERS, save_tiny, tiny_config, tokens, toy_splits
 
 ROOT = Path(__file__).parent.parent
 FAST = TrainingSettings(epochs=2, batch_size=16, learning_rate=1e-3, head_learning_rate=1e-2, logs_per_epoch=2)
@@ -230,9 +230,25 @@ class TestRefusals:
     def test_an_output_folder_that_exists(self, encoder_folder, tokenizer, tmp_path):
         (tmp_path / "m").mkdir()
         (tmp_path / "m" / "precious").touch()
-        with pytest.raises(InputError, match="exists already"):
-            train(build(encoder_folder), tokenizer, toy_splits(), tmp_path / "m", FAST)
+        for overwrite in (False, True):
+            with pytest.raises(InputError, match="not a model folder"):
+                train(build(encoder_folder), tokenizer, toy_splits(), tmp_path / "m", FAST, overwrite=overwrite)
         assert (tmp_path / "m" / "precious").exists()
+
+    @pytest.mark.parametrize("options", [{}, {"resume": True}, {"overwrite": True}])
+    def test_a_foreign_folder_where_the_work_would_be(self, encoder_folder, tokenizer, tmp_path, options):
+        (tmp_path / "m.partial").mkdir()
+        (tmp_path / "m.partial" / "precious").touch()
+        with pytest.raises(InputError, match="in the way and not a training of exitpoll"):
+            train(build(encoder_folder), tokenizer, toy_splits(), tmp_path / "m", FAST, **options)
+        assert (tmp_path / "m.partial" / "precious").exists()
+
+    def test_a_tokenizer_of_another_encoder(self, tokenizer, tmp_path):
+        config = tiny_config("bert")
+        config.vocab_size = 20
+        AutoModel.from_config(config).save_pretrained(tmp_path / "small")
+        with pytest.raises(InputError, match="the encoder 20: they do not belong together"):
+            train(build(tmp_path / "small"), tokenizer, toy_splits(), tmp_path / "m", FAST)
 
     def test_diversity_weight(self, encoder_folder, tokenizer, tmp_path):
         with pytest.raises(InputError, match=r"diversity weight 1.0 must be at least 0 and below 1"):
@@ -265,6 +281,7 @@ class TestRefusals:
         message = str(caught.value)
         assert "the loss is nan at step 5 with learning rates up to" in message
         assert "checkpoint-3" in message
+        assert "lower learning rates and --overwrite" in message
         assert (tmp_path / "m.partial" / "1-all" / "checkpoint-3" / "model.safetensors").exists()
         assert not (tmp_path / "m").exists()
 
@@ -300,8 +317,13 @@ def test_the_order_of_an_epoch_follows_from_seed_and_epoch():
 def test_a_checkpoint_that_a_kill_cut_short_does_not_count(tmp_path):
     for step, state in ((2, '{"global_step": 2}'), (4, '{"glob'), (6, None)):
         (tmp_path / f"checkpoint-{step}").mkdir()
+        for name in ("model.safetensors", "optimizer.pt", "scheduler.pt"):
+            (tmp_path / f"checkpoint-{step}" / name).touch()
         if state is not None:
             (tmp_path / f"checkpoint-{step}" / "trainer_state.json").write_text(state)
+    (tmp_path / "checkpoint-8").mkdir()
+    (tmp_path / "checkpoint-8" / "trainer_state.json").write_text('{"global_step": 8}')
+    (tmp_path / "checkpoint-best").mkdir()
     assert last_checkpoint(tmp_path).name == "checkpoint-2"
     assert last_checkpoint(tmp_path / "none") is None
 

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import logging
+import os
 import sys
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from textwrap import shorten
+from typing import TYPE_CHECKING, Annotated, Any, Literal, NoReturn
 
 from cyclopts import App, CycloptsError, Parameter
 from rich.console import Console
@@ -29,6 +31,7 @@ app = App(
     help="Text classifiers that stop reading as soon as they are sure.",
     version=__version__,
     help_format="plaintext",
+    suppress_keyboard_interrupt=False,
 )
 
 
@@ -120,6 +123,8 @@ def _settings_for(settings: TrainingSettings, encoder: str | None, classifier: s
     """Make sure of one thing to start from; a fine-tuned classifier is left as it is unless a schedule is named."""
     if (encoder is None) == (classifier is None):
         raise InputError("say what to start from: either --encoder or --classifier")
+    if encoder is not None and settings.schedule == "heads":
+        raise InputError("schedule heads leaves the last head as it is, and an encoder has none yet: use --classifier")
     if classifier is not None and settings.schedule is None:
         settings = replace(settings, schedule="heads")
     return settings.resolved()
@@ -130,7 +135,7 @@ def _labels_of(classifier: str) -> list[str] | None:
     from exitpoll.model import read_config
 
     config = read_config(classifier)
-    names = [config.id2label[number] for number in range(config.num_labels)]
+    names = [str(config.id2label[number]) for number in range(config.num_labels)]
     return None if names == [f"LABEL_{number}" for number in range(len(names))] else names
 
 
@@ -155,28 +160,37 @@ def _show(trained: Trained) -> None:
         table.add_row(str(number), str(layer), f"{100 * calibration:.1f}", f"{100 * test:.1f}")
     _console.print(table)
     for note in trained.notes:
-        _console.print(f"note: {note}", highlight=False, soft_wrap=True)
+        _console.print(f"note: {note}", highlight=False, markup=False, soft_wrap=True)
     if trained.truncated:
         length = trained.model.config.max_length
         _console.print(
             f"note: {trained.truncated} of {trained.texts} texts were longer than {length} tokens and truncated"
         )
-    _console.print(f"wrote {trained.folder} after {trained.seconds:.0f} s", highlight=False, soft_wrap=True)
+    _console.print(
+        f"wrote {trained.folder} after {trained.seconds:.0f} s", highlight=False, markup=False, soft_wrap=True
+    )
 
 
 def main() -> None:
-    """Run the command line; whatever a user can mend is one line on stderr and exit code 2."""
+    """Run the command line; whatever goes wrong is one line on stderr and exit code 2."""
     logging.basicConfig(level=logging.WARNING, format="%(name)s: %(message)s")
     try:
         app(exit_on_error=False, print_error=False, result_action="return_value")
+    except KeyboardInterrupt:
+        _fail("stopped; a training goes on with the same command and --resume", 130)
     except (InputError, CycloptsError, OSError) as error:
-        _errors.print(f"exitpoll: {_one_line(error)}", style="red", highlight=False, markup=False, soft_wrap=True)
-        sys.exit(2)
+        _fail(str(error), 2)
+    except Exception as error:
+        if "EXITPOLL_TRACEBACK" in os.environ:
+            raise
+        _fail(f"unexpected {type(error).__name__}: {error} (EXITPOLL_TRACEBACK=1 shows where)", 2)
 
 
-def _one_line(error: Exception) -> str:
-    """Fold an error into a line."""
-    return " ".join(str(error).split())
+def _fail(message: str, code: int) -> NoReturn:
+    """Say what went wrong in one line, and stop."""
+    line = shorten(message, 600)
+    _errors.print(f"exitpoll: {line}", style="red", highlight=False, markup=False, soft_wrap=True)
+    sys.exit(code)
 
 
 def _quieten_transformers() -> None:

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
+from textwrap import shorten
 from typing import Any
 
 import numpy as np
@@ -26,6 +28,9 @@ PAIR_COLUMNS = (
 TEXT_COLUMNS = ("text", "sentence")
 LABEL_COLUMNS = ("label", "labels")
 SPLIT_STEMS = {"train": ("train",), "dev": ("dev", "validation", "valid", "val", "calibration"), "test": ("test",)}
+WHOLE = re.compile(r"-?[0-9]{1,18}")
+MANY_CLASSES = 10
+SHARD = re.compile(r"-\d+-of-\d+$")
 CUT_SHARE, CUT_MOST = 0.1, 2000  # a missing split takes this share of train, and no more texts than that
 
 
@@ -118,7 +123,7 @@ def load_splits(
     """
     known = _find_task(source, task)
     read = _read_all(source)
-    columns = _pick_columns(read.rows["train"][0], _Columns(text_column, pair_column, label_column))
+    columns = _pick_columns(read.rows["train"], _Columns(text_column, pair_column, label_column))
     tables = {name: _to_table(rows, columns) for name, rows in read.rows.items()}
     if tables["train"].labels is None:
         raise InputError(
@@ -160,21 +165,26 @@ def _find_task(source: str | Path, task: str | None) -> Task | None:
 def _read_all(source: str | Path) -> Source:
     """Read every split that the source has."""
     path = Path(source)
+    if path.exists() and not path.is_file() and not path.is_dir():
+        raise InputError(f"'{source}' is neither a file nor a folder")
     if path.is_file():
         return Source({"train": _read_file(path)})
     if path.is_dir():
         return _read_folder(path)
-    if path.suffix in READERS or str(source).startswith((".", "/", "~")):
+    if path.suffix.lower() in READERS or str(source).startswith((".", "/", "~")):
         raise InputError(f"'{source}' does not exist")
     return read_hub(str(source), task_named(str(source)))
 
 
 def _read_folder(folder: Path) -> Source:
     """Find the splits of a folder by their files' names."""
-    files = sorted(file for file in folder.iterdir() if file.suffix in READERS)
+    files = sorted(file for file in folder.iterdir() if file.suffix.lower() in READERS)
     found: dict[str, list[Row]] = {}
     for split, stems in SPLIT_STEMS.items():
-        shards = [file for file in files if file.stem in stems or file.stem.split("-")[0] in stems]
+        shards = [file for file in files if SHARD.sub("", file.stem.lower()) in stems]
+        if len({(SHARD.sub("", shard.stem), shard.suffix) for shard in shards}) > 1:
+            names = ", ".join(shard.name for shard in shards)
+            raise InputError(f"'{folder}' has more than one {split} file: {names}; keep one")
         if shards:
             found[split] = [row for shard in shards for row in _read_file(shard)]
     if "train" not in found:
@@ -185,9 +195,9 @@ def _read_folder(folder: Path) -> Source:
 
 def _read_file(path: Path) -> list[Row]:
     """Read one file by its kind."""
-    if path.suffix not in READERS:
+    if path.suffix.lower() not in READERS:
         raise InputError(f"'{path}' is of an unknown kind; known kinds: {', '.join(READERS)}")
-    rows = list(READERS[path.suffix](path))
+    rows = list(READERS[path.suffix.lower()](path))
     if not rows:
         raise InputError(f"'{path}' has no rows")
     return rows
@@ -196,12 +206,16 @@ def _read_file(path: Path) -> list[Row]:
 # ---- columns --------------------------------------------------------------------------------------------------------
 
 
-def _pick_columns(row: Row, wanted: _Columns) -> _Columns:
+def _pick_columns(rows: list[Row], wanted: _Columns) -> _Columns:
     """Choose the columns, those of the train split for all, by name or by convention."""
-    present = list(row.values)
-    for name in (wanted.text, wanted.pair, wanted.label):
-        if name is not None and name not in present:
-            raise InputError(f"{row.place}: no column '{name}'; the columns are: {', '.join(present)}")
+    place = rows[0].place
+    present = list(dict.fromkeys(name for row in rows for name in row.values))
+    named = [name for name in (wanted.text, wanted.pair, wanted.label) if name is not None]
+    for name in named:
+        if name not in present:
+            raise InputError(f"{place}: no column '{name}'; the columns are: {', '.join(present)}")
+        if named.count(name) > 1:
+            raise InputError(f"column '{name}' is named twice: text, pair and label are columns of their own")
     label = wanted.label or next((name for name in LABEL_COLUMNS if name in present), None)
     if wanted.text is not None:
         return replace(wanted, label=label)
@@ -211,7 +225,7 @@ def _pick_columns(row: Row, wanted: _Columns) -> _Columns:
     for name in TEXT_COLUMNS:
         if name in present:
             return _Columns(name, wanted.pair, label)
-    raise InputError(f"{row.place}: no text column among {', '.join(present)}; name it")
+    raise InputError(f"{place}: no text column among {', '.join(present)}; name it with --text-column")
 
 
 def _to_table(rows: list[Row], columns: _Columns) -> _Table:
@@ -231,7 +245,16 @@ def _text_at(row: Row, column: str) -> str:
         raise InputError(f"{row.place}: no column '{column}'; the columns are: {', '.join(row.values)}")
     text = row.values[column]
     if not isinstance(text, str) or not text.strip():
-        raise InputError(f"{row.place}: the text in column '{column}' is empty")
+        raise InputError(f"{row.place}: the text in column '{column}' is empty or no text")
+    return _encodable(text, row.place)
+
+
+def _encodable(text: str, place: str) -> str:
+    """Refuse half a character, which JSON can hold and UTF-8 cannot."""
+    try:
+        text.encode()
+    except UnicodeEncodeError as error:
+        raise InputError(f"{place}: {text[error.start]!a} is no whole character") from error
     return text
 
 
@@ -266,8 +289,8 @@ def _problem_of(labels: list[Any]) -> str:
 def _is_number(label: Any) -> bool:
     """Whether a label reads as a finite number."""
     try:
-        return math.isfinite(float(label))
-    except (TypeError, ValueError):
+        return math.isfinite(np.float32(label))
+    except (TypeError, ValueError, OverflowError):
         return False
 
 
@@ -302,7 +325,11 @@ def _classes(train: _Table, kind: str) -> list[str]:
     seen = {name for label, place in _labels(train) for name in _names_in(label, kind, place)}
     if len(seen) < 2:
         raise InputError(f"{train.places[0]}: every label is '{''.join(seen)}'; two classes are needed")
-    return sorted(seen, key=int) if all(name.lstrip("-").isdigit() for name in seen) else sorted(seen)
+    if len(seen) > MANY_CLASSES and len(seen) > len(train.places) / 2:
+        raise InputError(
+            f"{train.places[0]}: {len(seen)} classes for {len(train.places)} texts; is it the label column?"
+        )
+    return sorted(seen, key=int) if all(WHOLE.fullmatch(name) for name in seen) else sorted(seen)
 
 
 def _labels(table: _Table) -> Iterable[tuple[Any, str]]:
@@ -315,19 +342,22 @@ def _names_in(label: Any, kind: str, place: str) -> list[str]:
     """List the class names of one label; in text files several are parted by bars."""
     if kind == "multi_label_classification" and isinstance(label, list | str):
         parts = label if isinstance(label, list) else label.split("|")
-        return [str(part).strip() for part in parts if str(part).strip()]
-    if isinstance(label, list | dict) or kind == "multi_label_classification":
+        names = [_encodable(str(part).strip(), place) for part in parts if str(part).strip()]
+        if len(set(names)) < len(names):
+            raise InputError(f"{place}: label {label!r} names a class twice; list the names of a text's classes")
+        return names
+    if not isinstance(label, str | int | float) or kind == "multi_label_classification":
         wanted = "a list of names" if kind == "multi_label_classification" else "one name or number"
         raise InputError(f"{place}: label {label!r} must be {wanted}, as the other labels are")
     if isinstance(label, float) and label.is_integer():
         label = int(label)
-    return [str(label).strip()]
+    return [_encodable(str(label).strip(), place)]
 
 
 def _number_of(name: str, numbers: dict[str, int], place: str) -> int:
     """Number a class name, which must have been seen in training."""
     if name not in numbers:
-        known = ", ".join([other for other in numbers if not other.isdigit()] or numbers)
+        known = shorten(", ".join([other for other in numbers if not other.isdigit()] or numbers), 200)
         raise InputError(f"{place}: label '{name}' is not among the known labels: {known}")
     return numbers[name]
 
@@ -358,7 +388,17 @@ def _complete(texts: dict[str, Texts], names: Sequence[str], kind: str, metric: 
         notes.append(f"the calibration split of {len(dev)} texts was cut from train with seed {seed}")
     if metric == "accuracy_and_f1" and len(names) != 2:
         metric = "accuracy"
-    return Splits(train, dev, test, names, kind, metric, tuple(notes))
+        notes.append(f"the score is accuracy: the task's own metric is for two classes, not {len(names)}")
+    return _checked(Splits(train, dev, test, names, kind, metric, tuple(notes)))
+
+
+def _checked(splits: Splits) -> Splits:
+    """Refuse a train split that has nothing to teach, or that cutting or drawing left with nothing."""
+    labels = splits.train.labels
+    assert labels is not None
+    if splits.problem_type != "multi_label_classification" and len(np.unique(labels)) < 2:
+        raise InputError(f"the {len(splits.train)} texts left to train on all have one label; use more texts")
+    return splits
 
 
 def _cut(texts: Texts, kind: str, seed: int) -> tuple[Texts, Texts]:
@@ -389,4 +429,4 @@ def _limited(splits: Splits, limit: int, seed: int) -> Splits:
         return splits
     rows = np.sort(np.random.default_rng(seed).choice(len(splits.train), size=limit, replace=False))
     note = f"{limit} of {len(splits.train)} training texts were drawn with seed {seed}"
-    return replace(splits, train=splits.train.select(rows), notes=(*splits.notes, note))
+    return _checked(replace(splits, train=splits.train.select(rows), notes=(*splits.notes, note)))

@@ -6,6 +6,14 @@ from __future__ import annotations
 class InputError(ValueError):
     """A value, file or folder given by the user cannot be used as it is."""
 
+    def __init__(self, message: str) -> None:
+        """Fold what other libraries said, within the message too, into one line.
+
+        Args:
+            message: What was wrong and what would be right.
+        """
+        super().__init__(" ".join(message.split()))
+
 
 class MissingExtraError(InputError):
     """A feature was asked for whose optional packages are not installed."""

@@ -8,6 +8,8 @@ from pathlib import Path
 
 from exitpoll.errors import InputError
 
+REPLACED = "replaced"  # where, in the folder of the work, an older folder stands until the new one is in its place
+
 
 def partial_of(out: Path) -> Path:
     """Name the folder in which the work for another folder is kept until it is whole."""
@@ -21,30 +23,28 @@ def check_free(out: Path, *, overwrite: bool) -> None:
         out: The folder to be written.
         overwrite: Whether an older model folder may be replaced; anything else is never replaced.
     """
-    older = _older(out)
-    if older.exists() and not out.exists():
-        older.rename(out)  # a kill came between the two renames of publish
+    replaced = partial_of(out) / REPLACED
+    if replaced.exists() and not out.exists():
+        replaced.rename(out)  # a kill came between the two renames of publish
     if not out.exists() or (out.is_dir() and not any(out.iterdir())):
         return
+    if not _is_model_folder(out):
+        raise InputError(f"'{out}' exists and is not a model folder of exitpoll; choose another folder")
     if not overwrite:
         raise InputError(f"'{out}' exists already; choose another folder or say --overwrite")
-    if not _is_model_folder(out):
-        raise InputError(f"'{out}' is not a model folder of exitpoll, so it is not overwritten")
 
 
 def publish(prepared: Path, out: Path) -> None:
-    """Put a finished folder in its place, in place of an older one if need be.
+    """Put a finished folder in its place, in place of an older one if need be, and drop the work.
 
     Args:
-        prepared: The finished folder, on the same disk.
+        prepared: The finished folder, inside the folder of the work.
         out: Where it belongs.
     """
-    older = _older(out)
-    shutil.rmtree(older, ignore_errors=True)
     if out.exists():
-        out.rename(older)
+        out.rename(partial_of(out) / REPLACED)
     prepared.rename(out)
-    shutil.rmtree(older, ignore_errors=True)
+    shutil.rmtree(partial_of(out))
 
 
 def write_json(path: Path, content: object) -> None:
@@ -61,11 +61,6 @@ def read_json(path: Path) -> dict | None:
     except (OSError, ValueError):
         return None
     return content if isinstance(content, dict) else None
-
-
-def _older(out: Path) -> Path:
-    """Name the place of what a folder replaces, until it has done so."""
-    return out.with_name(out.name + ".older")
 
 
 def _is_model_folder(folder: Path) -> bool:

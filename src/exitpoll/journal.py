@@ -112,7 +112,11 @@ class Journal:
         """
         if not self.path.exists():
             return
-        lines = [line for line in self.path.read_text(encoding="utf-8").splitlines() if self._stays(line, step)]
+        lines = [
+            line
+            for line in self.path.read_text(encoding="utf-8", errors="replace").splitlines()
+            if self._stays(line, step)
+        ]
         self.path.write_text("".join(line + "\n" for line in lines), encoding="utf-8")
 
     def _stays(self, line: str, step: int) -> bool:
@@ -121,7 +125,7 @@ class Journal:
             entry = json.loads(line)
         except json.JSONDecodeError:
             return False
-        return entry["stage"] != self.stage or entry["step"] <= step
+        return isinstance(entry, dict) and (entry["stage"] != self.stage or entry["step"] <= step)
 
 
 def _count(nearest: Tensor, exits: int) -> Tensor:

@@ -8,7 +8,6 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from safetensors import SafetensorError
 from torch import Tensor, nn
 from transformers import (
     AutoConfig,
@@ -229,7 +228,7 @@ class EarlyExitModel(PreTrainedModel):
         """
         encoder_config = read_config(name_or_folder)
         depth = encoder_config.num_hidden_layers
-        if exits is not None and max(exits) != depth:
+        if exits is not None and depth not in exits:
             raise InputError(f"exits {list(exits)} must end at layer {depth}, where the classifier's own head stands")
         config = ExitConfig(
             encoder=encoder_config,
@@ -333,20 +332,30 @@ def read_config(name_or_folder: str | Path) -> PreTrainedConfig:
     """
     try:
         config = AutoConfig.from_pretrained(name_or_folder, trust_remote_code=False)
-    except (OSError, ValueError) as error:
-        raise InputError(f"'{name_or_folder}' is neither a model folder nor a model on the hub: {error}") from error
+    except Exception as error:  # a broken file raises whatever its reader stumbles on
+        what = "has no config that can be read" if Path(name_or_folder).is_dir() else "is no folder, nor on the hub"
+        raise InputError(f"'{name_or_folder}' {what}: {error}") from error
     family_of(config)
     return config
 
 
 def _load(auto: Any, name_or_folder: str | Path, config: PreTrainedConfig, dtype: torch.dtype) -> PreTrainedModel:
-    """Load pretrained weights; nothing is unpickled and no remote code runs."""
+    """Load pretrained weights, all of them; nothing is unpickled and no remote code runs."""
     try:
-        return auto.from_pretrained(
-            name_or_folder, config=config, dtype=dtype, use_safetensors=True, trust_remote_code=False
+        body, loaded = auto.from_pretrained(
+            name_or_folder,
+            config=config,
+            dtype=dtype,
+            use_safetensors=True,
+            trust_remote_code=False,
+            output_loading_info=True,
         )
-    except (OSError, ValueError, RuntimeError, SafetensorError) as error:
-        raise InputError(f"the weights of '{name_or_folder}' cannot be loaded: {error}") from error
+    except Exception as error:  # a broken file raises whatever its reader stumbles on
+        raise InputError(f"the safetensors weights of '{name_or_folder}' cannot be loaded: {error}") from error
+    missing = sorted(name for name in loaded["missing_keys"] if auto is not AutoModel or "pooler" not in name)
+    if missing:
+        raise InputError(f"'{name_or_folder}' lacks weights, {missing[0]} among them; is it the right kind of model?")
+    return body
 
 
 def _label_names(labels: Sequence[str] | int) -> dict[str, dict]:

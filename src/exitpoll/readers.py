@@ -48,14 +48,23 @@ def _read_separated(path: Path, delimiter: str, quoting: Any) -> Iterator[Row]:
     header: list[str] | None = None
     while (fields := _next_fields(reader, path)) is not None:
         place = f"{path} line {reader.line_num}"
-        if header is None:
-            header = fields
+        if not fields or fields == [" " * len(fields[0])]:
             continue
-        if not fields:
+        if header is None:
+            header = _check_header(fields, place)
             continue
         if len(fields) != len(header):
             raise InputError(f"{place}: {len(fields)} fields where the header has {len(header)}")
         yield Row(dict(zip(header, fields, strict=True)), place)
+
+
+def _check_header(header: list[str], place: str) -> list[str]:
+    """Refuse a header that names two columns alike."""
+    names = [name.strip() for name in header]
+    twice = sorted({name for name in names if names.count(name) > 1})
+    if twice:
+        raise InputError(f"{place}: two columns are named '{twice[0]}'; name every column once")
+    return names
 
 
 def _next_fields(reader: Any, path: Path) -> list[str] | None:
@@ -74,8 +83,8 @@ def read_jsonl(path: Path) -> Iterator[Row]:
         place = f"{path} line {number}"
         try:
             values = json.loads(line)
-        except json.JSONDecodeError as error:
-            raise InputError(f"{place}: not JSON: {error.msg}") from error
+        except (ValueError, RecursionError) as error:
+            raise InputError(f"{place}: not JSON: {error}") from error
         if not isinstance(values, dict):
             raise InputError(f"{place}: expected an object with named fields, found {type(values).__name__}")
         yield Row(values, place)
@@ -84,14 +93,14 @@ def read_jsonl(path: Path) -> Iterator[Row]:
 def read_parquet(path: Path) -> Iterator[Row]:
     """Read a Parquet file."""
     try:
-        from pyarrow import ArrowInvalid, parquet
+        from pyarrow import ArrowException, parquet
     except ImportError as error:
         raise MissingExtraError("reading Parquet", "data") from error
     try:
-        table = parquet.read_table(path)
-    except ArrowInvalid as error:
-        raise InputError(f"'{path}' is not a Parquet file: {error}") from error
-    for number, values in enumerate(table.to_pylist(), start=1):
+        rows = parquet.read_table(path).to_pylist()
+    except (ArrowException, OSError, OverflowError) as error:
+        raise InputError(f"'{path}' cannot be read as Parquet: {error}") from error
+    for number, values in enumerate(rows, start=1):
         yield Row(values, f"{path} row {number}")
 
 

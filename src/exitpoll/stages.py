@@ -246,7 +246,10 @@ def _ensemble(settings: TrainingSettings, problem_type: str) -> Objective:
     assert settings.weights is not None
     assert settings.diversity_weight is not None
     if problem_type == objectives.REGRESSION:
-        raise InputError("diversity is defined on distributions; regression has none: use the relevancy objective")
+        raise InputError(
+            "the labels are numbers with fractions, so this is regression, where no distributions can be diverse: "
+            "use the relevancy objective, or name another problem type"
+        )
     return partial(
         objectives.ensemble,
         diversity_weight=settings.diversity_weight,

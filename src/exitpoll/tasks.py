@@ -34,7 +34,7 @@ def micro_f1(gold: NDArray, predicted: NDArray) -> float:
 
 def r2(gold: NDArray, predicted: NDArray) -> float:
     """Share of the variance explained: the default for regression."""
-    return float(metrics.r2_score(gold, predicted))
+    return float(metrics.r2_score(gold, predicted)) if len(gold) > 1 else 0.0
 
 
 METRICS: dict[str, Metric] = {

@@ -60,11 +60,13 @@ def load_tokenizer(name_or_folder: str | Path) -> PreTrainedTokenizerBase:
     """
     try:
         tokenizer = AutoTokenizer.from_pretrained(name_or_folder, trust_remote_code=False)
-    except (OSError, ValueError) as error:
-        raise InputError(f"'{name_or_folder}' has no tokenizer: {error}") from error
+    except Exception as error:  # a broken file raises whatever its reader stumbles on
+        raise InputError(f"'{name_or_folder}' has no tokenizer that can be read: {error}") from error
     if len(tokenizer) <= len(tokenizer.all_special_ids):
         # transformers makes an empty tokenizer of a folder that has none; every word would be unknown to it.
         raise InputError(f"'{name_or_folder}' has no tokenizer files; save the encoder's tokenizer beside it")
+    if tokenizer.pad_token is None:
+        raise InputError(f"the tokenizer of '{name_or_folder}' has no padding token; set its pad_token")
     return tokenizer
 
 
@@ -79,6 +81,9 @@ def tokenise(texts: Texts, tokenizer: PreTrainedTokenizerBase, max_length: int) 
     Returns:
         The token ids with the texts' labels.
     """
+    least = tokenizer.num_special_tokens_to_add(pair=texts.second is not None) + 1
+    if max_length < least:
+        raise InputError(f"max_length {max_length} leaves no room for a word; it must be at least {least}")
     encoded = tokenizer(
         list(texts.first),
         None if texts.second is None else list(texts.second),

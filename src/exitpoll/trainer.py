@@ -91,7 +91,7 @@ class Interruptions(TrainerCallback):
         self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any
     ) -> None:
         """Work out the steps."""
-        count = self.per_epoch * state.num_train_epochs
+        count = min(self.per_epoch * state.num_train_epochs, state.max_steps)
         self.steps = {max(1, round(state.max_steps * number / count)) for number in range(1, count + 1)}
 
     def on_step_end(
@@ -205,10 +205,9 @@ class ExitTrainer(Trainer):
         rate = max(self.lr_scheduler.get_last_lr())
         good = last_checkpoint(Path(self.args.output_dir))
         kept = f"the last good checkpoint is {good}" if good else "no checkpoint had been written yet"
-        return (
-            f"{what} at step {self.state.global_step + 1} with learning rates up to {rate:.2g}; {kept}; "
-            "train again with lower learning rates"
-        )
+        step = self.state.global_step + 1
+        advice = "train again with lower learning rates and --overwrite" if step > 1 else "is the encoder sound?"
+        return f"{what} at step {step} with learning rates up to {rate:.2g}; {kept}; {advice}"
 
     def evaluate(self, *arguments: Any, **named: Any) -> dict[str, float]:
         """Score the calibration split and write the journal's line."""
@@ -284,5 +283,12 @@ def last_checkpoint(folder: Path) -> Path | None:
     Returns:
         The checkpoint's folder, or None.
     """
-    whole = [path for path in folder.glob("checkpoint-*") if read_json(path / "trainer_state.json") is not None]
+    whole = [path for path in folder.glob("checkpoint-*") if path.name.split("-")[1].isdecimal() and _is_whole(path)]
     return max(whole, key=lambda path: int(path.name.split("-")[1]), default=None)
+
+
+def _is_whole(checkpoint: Path) -> bool:
+    """Whether a checkpoint has all its files, the last one written in full."""
+    names = {path.name for path in checkpoint.iterdir()}
+    state = read_json(checkpoint / "trainer_state.json")
+    return bool(state) and {"model.safetensors", "optimizer.pt", "scheduler.pt"} <= names

@@ -76,11 +76,16 @@ def train(
         The scores of every exit.
     """
     started = time.monotonic()
-    out = Path(out)
+    out = Path(out).resolve()
     settings = (settings or TrainingSettings()).resolved()
-    _check(model, splits, settings)
+    _check(model, tokenizer, splits, settings)
     notes = (*splits.notes, *_name_labels(model, splits))
     everyone = processes()
+    wanted = settings.max_length or model.config.max_length
+    model.config.max_length = readable_length(model.config.encoder, wanted)
+    model.config.strategy = settings.strategy
+    read = partial(tokenise, tokenizer=tokenizer, max_length=model.config.max_length)
+    train_texts, calibration, test = read(splits.train), read(splits.calibration), read(splits.test)
     if everyone.is_main_process:
         check_free(out, overwrite=overwrite)
         _open_work(out, _fingerprint(model, splits, settings), resume=resume, overwrite=overwrite)
@@ -88,11 +93,6 @@ def train(
     torch.set_flush_denormal(True)
     set_seed(settings.seed)
     model.to(everyone.device)
-    wanted = settings.max_length or model.config.max_length
-    model.config.max_length = readable_length(model.config.encoder, wanted)
-    model.config.strategy = settings.strategy
-    read = partial(tokenise, tokenizer=tokenizer, max_length=model.config.max_length)
-    train_texts, calibration, test = read(splits.train), read(splits.calibration), read(splits.test)
     job = Job(
         model, tokenizer, train_texts, calibration.sorted_by_length(), splits, settings, partial_of(out), on_progress
     )
@@ -123,11 +123,18 @@ def train(
 # ---- folders --------------------------------------------------------------------------------------------------------
 
 
-def _check(model: EarlyExitModel, splits: Splits, settings: TrainingSettings) -> None:
+def _check(
+    model: EarlyExitModel, tokenizer: PreTrainedTokenizerBase, splits: Splits, settings: TrainingSettings
+) -> None:
     """Refuse, before anything is written, what could not be trained or would be saved under wrong names."""
     objective_for(settings, splits.problem_type)
     if settings.schedule is not None and "heads" in SCHEDULES[settings.schedule]:
         check_heads_below(model.config)
+    if len(tokenizer) > model.config.encoder.vocab_size:
+        words = model.config.encoder.vocab_size
+        raise InputError(
+            f"the tokenizer knows {len(tokenizer)} words, the encoder {words}: they do not belong together"
+        )
     if model.config.problem_type != splits.problem_type:
         raise InputError(f"the model is for {model.config.problem_type}, the data for {splits.problem_type}")
     if model.config.num_labels != len(splits.label_names):
@@ -163,6 +170,7 @@ def _fingerprint(model: EarlyExitModel, splits: Splits, settings: TrainingSettin
             "head": [config.head, config.shared_head, config.native_head],
             "pooling": config.pooling,
             "labels": list(splits.label_names),
+            "metric": splits.metric,
         },
         "split": {name: _digest(getattr(splits, name)) for name in ("train", "calibration", "test")},
     }
@@ -178,17 +186,19 @@ def _digest(texts: Texts) -> str:
 def _open_work(out: Path, fingerprint: dict[str, Any], *, resume: bool, overwrite: bool) -> None:
     """Make the folder of the work, or find that of a training that was cut off."""
     work = partial_of(out)
+    earlier = read_json(work / "fingerprint.json")
+    if work.exists() and earlier is None:
+        raise InputError(f"'{work}' is in the way and not a training of exitpoll; move it or choose another folder")
     if work.exists() and not resume:
         if not overwrite:
             raise InputError(f"'{work}' holds a training that was cut off: say --resume, or --overwrite to drop it")
         shutil.rmtree(work)
-    if work.exists():
-        earlier = read_json(work / "fingerprint.json") or fingerprint
+    elif earlier is not None:
         differing = [
             f"{group} {name}"
             for group, values in fingerprint.items()
             for name, value in values.items()
-            if earlier[group].get(name) != value
+            if earlier.get(group, {}).get(name) != value
         ]
         if differing:
             raise InputError(f"'{work}' was begun with another {', another '.join(differing)}: resume with the same")
@@ -222,4 +232,3 @@ def _write_folder(job: Job, out: Path, scores: dict[str, Any], result: Trained) 
     }
     write_json(prepared / SUMMARY_NAME, summary)
     publish(prepared, out)
-    shutil.rmtree(job.work)
