@@ -43,6 +43,22 @@ def run(encoder: str, data: str, limit: int, pooling: str, settings: TrainingSet
     }
 
 
+def table(results: dict[str, dict]) -> str:
+    """Write the results as the table of docs/training.md."""
+    exits = len(next(iter(results.values()))["test_scores"])
+    lines = [
+        "| task | pooling | head learning rate | "
+        + " | ".join(str(number + 1) for number in range(exits))
+        + " | mean |",
+        "|---" * (exits + 4) + "|",
+    ]
+    for name, result in sorted(results.items(), key=lambda item: (item[0].split()[0], -item[1]["mean"])):
+        task, pooling, rate, _ = name.split()
+        scores = " | ".join(f"{100 * score:.1f}" for score in result["test_scores"])
+        lines.append(f"| {task} | {pooling} | {rate.split('=')[1]} | {scores} | {100 * result['mean']:.1f} |")
+    return "\n".join(lines)
+
+
 def main() -> None:
     """Run what is not in the results file yet."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
@@ -63,6 +79,7 @@ def main() -> None:
             write_json(RESULTS, results)
         scores = " ".join(f"{100 * score:.1f}" for score in results[name]["test_scores"])
         print(f"{name}: {scores} (mean {100 * results[name]['mean']:.1f})", flush=True)
+    print(table(results))
 
 
 if __name__ == "__main__":

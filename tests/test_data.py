@@ -279,7 +279,7 @@ class TestBadInput:
     @pytest.mark.parametrize("row", ['{"text": "\\ud800", "label": 0}', '{"text": "b", "label": "\\ud800"}'])
     def test_half_a_character(self, tmp_path, row):
         (tmp_path / "a.jsonl").write_text('{"text": "a", "label": 1}\n' + row + "\n")
-        self.refused("line 2: '\\ud800' is no whole character", tmp_path / "a.jsonl")
+        self.refused("line 2: half a character, '\\ud800', stands alone", tmp_path / "a.jsonl")
 
     def test_two_columns_of_one_name(self, tmp_path):
         path = write_tsv(tmp_path / "a.tsv", [("a", "b", "1")], ("text", "text", "label"))

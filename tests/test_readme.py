@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+import runpy
 import shlex
 import sys
 from pathlib import Path
@@ -56,6 +57,29 @@ def test_the_table_is_what_the_experiment_wrote():
     [row] = re.findall(r"^\| accuracy, % \|(.*)\|$", README, flags=re.M)
     measured = DEFAULTS["trec mean head_learning_rate=0.001 weights=uniform"]["test_scores"]
     assert [float(cell) for cell in row.split("|")] == [round(100 * score, 1) for score in measured]
+
+
+def block(document, name):
+    text = (ROOT / "docs" / document).read_text(encoding="utf-8")
+    [content] = re.findall(rf"<!-- {name} -->\n(.*?)\n<!-- /{name} -->", text, flags=re.S)
+    return content
+
+
+def test_the_table_behind_the_defaults_is_what_the_experiment_wrote():
+    table = runpy.run_path(str(ROOT / "experiments" / "defaults.py"))["table"]
+    assert block("training.md", "defaults") == table(DEFAULTS)
+
+
+def test_the_stated_costs_are_what_the_benchmarks_wrote():
+    step, loss = (
+        json.loads((ROOT / "benchmarks" / "results" / f"{name}.json").read_text())
+        for name in ("training_step", "objective_cost")
+    )
+    stated = block("training.md", "cost")
+    assert f"{step['ours_over_plain']:.2f} ×" in stated
+    assert f"{100 * max(loss['share_of_a_step'].values()):.1f} %" in stated
+    assert step["within_bar"]
+    assert loss["within_bar"]
 
 
 def test_links_within_the_project_lead_somewhere():

@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import math
 import re
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from textwrap import shorten
 from typing import Any
 
 import numpy as np
@@ -15,6 +13,7 @@ from numpy.typing import NDArray
 from sklearn.model_selection import train_test_split
 
 from exitpoll.errors import InputError
+from exitpoll.labels import RawLabels, class_names, label_numbers, problem_of
 from exitpoll.readers import READERS, Row, Source, read_hub
 from exitpoll.tasks import DEFAULT_METRICS, TASKS, Task, task_named
 
@@ -28,8 +27,6 @@ PAIR_COLUMNS = (
 TEXT_COLUMNS = ("text", "sentence")
 LABEL_COLUMNS = ("label", "labels")
 SPLIT_STEMS = {"train": ("train",), "dev": ("dev", "validation", "valid", "val", "calibration"), "test": ("test",)}
-WHOLE = re.compile(r"-?[0-9]{1,18}")
-MANY_CLASSES = 10
 SHARD = re.compile(r"-\d+-of-\d+$")
 CUT_SHARE, CUT_MOST = 0.1, 2000  # a missing split takes this share of train, and no more texts than that
 
@@ -82,12 +79,11 @@ class Splits:
 
 @dataclass(frozen=True)
 class _Table:
-    """Rows as read, not yet numbered: raw labels, each with the place it came from."""
+    """The columns in question as they were read."""
 
     first: list[str]
     second: list[str] | None
-    labels: list[Any] | None
-    places: list[str]
+    labels: RawLabels | None
 
 
 def load_splits(
@@ -129,10 +125,14 @@ def load_splits(
         raise InputError(
             f"'{source}': no labels found (looked for columns: {', '.join(LABEL_COLUMNS)}); name the column"
         )
-    labelled = {name: table for name, table in tables.items() if table.labels is not None}
-    kind = problem_type or _problem_of(tables["train"].labels)
-    number, names = _label_numbers(tables["train"], kind, label_names or read.class_names)
-    numbered = {name: Texts(table.first, table.second, number(table)) for name, table in labelled.items()}
+    kind = problem_type or problem_of(tables["train"].labels)
+    given = label_names or read.class_names
+    names = given or class_names(tables["train"].labels, kind)
+    numbered = {
+        name: Texts(table.first, table.second, label_numbers(table.labels, kind, names, numbers_will_do=bool(given)))
+        for name, table in tables.items()
+        if table.labels is not None
+    }
     metric = known.metric if known is not None and kind == "single_label_classification" else DEFAULT_METRICS[kind]
     splits = _complete(numbered, names, kind, metric, seed)
     splits = replace(splits, notes=(*read.notes, *splits.notes))
@@ -235,7 +235,6 @@ def _to_table(rows: list[Row], columns: _Columns) -> _Table:
         first=[_text_at(row, columns.text) for row in rows],
         second=None if columns.pair is None else [_text_at(row, columns.pair) for row in rows],
         labels=None if columns.label is None else _labels_at(rows, columns.label),
-        places=[row.place for row in rows],
     )
 
 
@@ -246,19 +245,10 @@ def _text_at(row: Row, column: str) -> str:
     text = row.values[column]
     if not isinstance(text, str) or not text.strip():
         raise InputError(f"{row.place}: the text in column '{column}' is empty or no text")
-    return _encodable(text, row.place)
-
-
-def _encodable(text: str, place: str) -> str:
-    """Refuse half a character, which JSON can hold and UTF-8 cannot."""
-    try:
-        text.encode()
-    except UnicodeEncodeError as error:
-        raise InputError(f"{place}: {text[error.start]!a} is no whole character") from error
     return text
 
 
-def _labels_at(rows: list[Row], column: str) -> list[Any] | None:
+def _labels_at(rows: list[Row], column: str) -> RawLabels | None:
     """Take the labels, None where a split has none at all; −1 in all rows is GLUE's way to say that."""
     labels = [row.values.get(column) for row in rows]
     if all(_is_missing(label) or str(label) == "-1" for label in labels):
@@ -266,108 +256,12 @@ def _labels_at(rows: list[Row], column: str) -> list[Any] | None:
     for label, row in zip(labels, rows, strict=True):
         if _is_missing(label):
             raise InputError(f"{row.place}: the label in column '{column}' is missing")
-    return labels
+    return RawLabels(labels, [row.place for row in rows])
 
 
 def _is_missing(label: Any) -> bool:
     """Whether there is no label; an empty list is one, of no class."""
     return label is None or label != label or (isinstance(label, str) and not label.strip())
-
-
-# ---- labels ---------------------------------------------------------------------------------------------------------
-
-
-def _problem_of(labels: list[Any]) -> str:
-    """Tell the kind of problem by its labels: lists are multi-label, fractions are regression."""
-    if any(isinstance(label, list) for label in labels):
-        return "multi_label_classification"
-    if all(_is_number(label) for label in labels) and not all(float(label).is_integer() for label in labels):
-        return "regression"
-    return "single_label_classification"
-
-
-def _is_number(label: Any) -> bool:
-    """Whether a label reads as a finite number."""
-    try:
-        return math.isfinite(np.float32(label))
-    except (TypeError, ValueError, OverflowError):
-        return False
-
-
-def _label_numbers(
-    train: _Table, kind: str, fixed: Sequence[str] | None
-) -> tuple[Callable[[_Table], NDArray], Sequence[str]]:
-    """Decide, from the training labels, how labels become numbers, and name the classes."""
-    if kind == "regression":
-        return _regression_labels, ["score"]
-    names = _classes(train, kind) if fixed is None else fixed
-    numbers = {name: number for number, name in enumerate(names)}
-    if fixed is not None:  # data may number the classes instead of naming them
-        numbers = {str(number): number for number in range(len(names))} | numbers
-
-    def number(table: _Table) -> NDArray:
-        rows = [
-            [_number_of(name, numbers, place) for name in _names_in(label, kind, place)]
-            for label, place in _labels(table)
-        ]
-        if kind == "single_label_classification":
-            return np.array([row[0] for row in rows], dtype=np.int64)
-        several = np.zeros((len(rows), len(names)), dtype=np.float32)
-        for index, row in enumerate(rows):
-            several[index, row] = 1
-        return several
-
-    return number, names
-
-
-def _classes(train: _Table, kind: str) -> list[str]:
-    """List the class names of the train split, numbers by their size."""
-    seen = {name for label, place in _labels(train) for name in _names_in(label, kind, place)}
-    if len(seen) < 2:
-        raise InputError(f"{train.places[0]}: every label is '{''.join(seen)}'; two classes are needed")
-    if len(seen) > MANY_CLASSES and len(seen) > len(train.places) / 2:
-        raise InputError(
-            f"{train.places[0]}: {len(seen)} classes for {len(train.places)} texts; is it the label column?"
-        )
-    return sorted(seen, key=int) if all(WHOLE.fullmatch(name) for name in seen) else sorted(seen)
-
-
-def _labels(table: _Table) -> Iterable[tuple[Any, str]]:
-    """Go through a table's labels and places."""
-    assert table.labels is not None
-    return zip(table.labels, table.places, strict=True)
-
-
-def _names_in(label: Any, kind: str, place: str) -> list[str]:
-    """List the class names of one label; in text files several are parted by bars."""
-    if kind == "multi_label_classification" and isinstance(label, list | str):
-        parts = label if isinstance(label, list) else label.split("|")
-        names = [_encodable(str(part).strip(), place) for part in parts if str(part).strip()]
-        if len(set(names)) < len(names):
-            raise InputError(f"{place}: label {label!r} names a class twice; list the names of a text's classes")
-        return names
-    if not isinstance(label, str | int | float) or kind == "multi_label_classification":
-        wanted = "a list of names" if kind == "multi_label_classification" else "one name or number"
-        raise InputError(f"{place}: label {label!r} must be {wanted}, as the other labels are")
-    if isinstance(label, float) and label.is_integer():
-        label = int(label)
-    return [_encodable(str(label).strip(), place)]
-
-
-def _number_of(name: str, numbers: dict[str, int], place: str) -> int:
-    """Number a class name, which must have been seen in training."""
-    if name not in numbers:
-        known = shorten(", ".join([other for other in numbers if not other.isdigit()] or numbers), 200)
-        raise InputError(f"{place}: label '{name}' is not among the known labels: {known}")
-    return numbers[name]
-
-
-def _regression_labels(table: _Table) -> NDArray:
-    """Read labels as values."""
-    for label, place in _labels(table):
-        if not _is_number(label):
-            raise InputError(f"{place}: label '{label}' is not a number, as regression needs")
-    return np.array([float(label) for label, _ in _labels(table)], dtype=np.float32)
 
 
 # ---- splits ---------------------------------------------------------------------------------------------------------

@@ -85,9 +85,19 @@ def read_jsonl(path: Path) -> Iterator[Row]:
             values = json.loads(line)
         except (ValueError, RecursionError) as error:
             raise InputError(f"{place}: not JSON: {error}") from error
+        if "\\ud" in line.lower():
+            _check_characters(values, place)
         if not isinstance(values, dict):
             raise InputError(f"{place}: expected an object with named fields, found {type(values).__name__}")
         yield Row(values, place)
+
+
+def _check_characters(values: Any, place: str) -> None:
+    """Refuse half a character, which JSON can escape and UTF-8 cannot hold."""
+    try:
+        json.dumps(values, ensure_ascii=False).encode()
+    except UnicodeEncodeError as error:
+        raise InputError(f"{place}: half a character, {error.object[error.start]!a}, stands alone") from error
 
 
 def read_parquet(path: Path) -> Iterator[Row]:

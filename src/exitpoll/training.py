@@ -80,12 +80,12 @@ def train(
     settings = (settings or TrainingSettings()).resolved()
     _check(model, tokenizer, splits, settings)
     notes = (*splits.notes, *_name_labels(model, splits))
-    everyone = processes()
     wanted = settings.max_length or model.config.max_length
     model.config.max_length = readable_length(model.config.encoder, wanted)
     model.config.strategy = settings.strategy
     read = partial(tokenise, tokenizer=tokenizer, max_length=model.config.max_length)
     train_texts, calibration, test = read(splits.train), read(splits.calibration), read(splits.test)
+    everyone = processes()
     if everyone.is_main_process:
         check_free(out, overwrite=overwrite)
         _open_work(out, _fingerprint(model, splits, settings), resume=resume, overwrite=overwrite)
@@ -93,15 +93,10 @@ def train(
     torch.set_flush_denormal(True)
     set_seed(settings.seed)
     model.to(everyone.device)
-    job = Job(
-        model, tokenizer, train_texts, calibration.sorted_by_length(), splits, settings, partial_of(out), on_progress
-    )
+    sorted_calibration = calibration.sorted_by_length()
+    job = Job(model, tokenizer, train_texts, sorted_calibration, splits, settings, partial_of(out), on_progress)
     run_stages(job)
-    scores = {
-        "calibration": _scores(job, calibration),
-        "test": _scores(job, test),
-    }
-    truncated = sum(split.truncated for split in (train_texts, calibration, test))
+    scores = {"calibration": _scores(job, calibration), "test": _scores(job, test)}
     result = Trained(
         folder=out,
         model=model,
@@ -109,7 +104,7 @@ def train(
         calibration_scores=scores["calibration"]["exit_scores"],
         test_scores=scores["test"]["exit_scores"],
         metric=splits.metric,
-        truncated=truncated,
+        truncated=sum(split.truncated for split in (train_texts, calibration, test)),
         texts=len(train_texts) + len(calibration) + len(test),
         seconds=time.monotonic() - started,
         notes=notes,
@@ -118,9 +113,6 @@ def train(
         _write_folder(job, out, scores, result)
     everyone.wait_for_everyone()
     return result
-
-
-# ---- folders --------------------------------------------------------------------------------------------------------
 
 
 def _check(
