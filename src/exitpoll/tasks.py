@@ -66,7 +66,7 @@ def predictions(logits: NDArray, problem_type: str) -> NDArray:
         return logits.argmax(axis=-1)
     if problem_type == "multi_label_classification":
         return (logits > 0).astype(np.int64)
-    return logits[:, 0]
+    return np.nan_to_num(logits[:, 0])  # metrics refuse what is no number; a loss that is none stops the training
 
 
 @dataclass(frozen=True)

@@ -212,7 +212,7 @@ class ExitTrainer(Trainer):
     def evaluate(self, *arguments: Any, **named: Any) -> dict[str, float]:
         """Score the calibration split and write the journal's line."""
         metrics = super().evaluate(*arguments, **named)
-        scores = {name.removeprefix("eval_"): metrics[f"eval_{name}"] for name in SCORE_NAMES}
+        scores = {name: metrics[f"eval_{name}"] for name in SCORE_NAMES}
         if not np.isfinite(metrics["eval_loss"]):
             raise InputError(self._diverged("the calibration split's loss is no number"))
         self.exit_scores = scores["exit_scores"]
