@@ -19,18 +19,23 @@ if TYPE_CHECKING:
     from exitpoll.errors import InputError
     from exitpoll.methods import METHODS, TrainingSettings
     from exitpoll.model import EarlyExitModel, EarlyExitOutput
+    from exitpoll.policy import Decisions, Policy
+    from exitpoll.trace import Trace
     from exitpoll.training import Trained, train
 
 __version__ = version("exitpoll")
 
 _HOMES = {
     "METHODS": "methods",
+    "Decisions": "policy",
     "EarlyExitModel": "model",
     "EarlyExitOutput": "model",
     "ExitConfig": "config",
     "InputError": "errors",
+    "Policy": "policy",
     "Splits": "data",
     "Texts": "data",
+    "Trace": "trace",
     "Trained": "training",
     "TrainingSettings": "methods",
     "load_splits": "data",
@@ -39,12 +44,15 @@ _HOMES = {
 
 __all__ = [
     "METHODS",
+    "Decisions",
     "EarlyExitModel",
     "EarlyExitOutput",
     "ExitConfig",
     "InputError",
+    "Policy",
     "Splits",
     "Texts",
+    "Trace",
     "Trained",
     "TrainingSettings",
     "__version__",

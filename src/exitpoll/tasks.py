@@ -1,4 +1,7 @@
-"""The tasks known by name: where the hub keeps them, which columns and splits they have, how they are scored."""
+"""The tasks known by name: where the hub keeps them, which columns and splits they have, how they are scored.
+
+scikit-learn is imported where a metric needs it: deciding, unlike scoring, runs on NumPy alone.
+"""
 
 from __future__ import annotations
 
@@ -7,33 +10,41 @@ from dataclasses import dataclass, field
 
 import numpy as np
 from numpy.typing import NDArray
-from sklearn import metrics
 
 Metric = Callable[[NDArray, NDArray], float]  # (gold, predicted) -> a score, higher is better
 
 
 def accuracy(gold: NDArray, predicted: NDArray) -> float:
     """Share of right answers; of texts with every label right, for multi-label tasks."""
-    return float(metrics.accuracy_score(gold, predicted))
+    right = gold == predicted
+    return float((right if right.ndim == 1 else right.all(axis=1)).mean())
 
 
 def matthews(gold: NDArray, predicted: NDArray) -> float:
     """Matthews correlation (CoLA)."""
+    from sklearn import metrics
+
     return float(metrics.matthews_corrcoef(gold, predicted))
 
 
 def accuracy_and_f1(gold: NDArray, predicted: NDArray) -> float:
     """Mean of accuracy and the F1 of class 1 (MRPC, QQP)."""
+    from sklearn import metrics
+
     return (accuracy(gold, predicted) + float(metrics.f1_score(gold, predicted))) / 2
 
 
 def micro_f1(gold: NDArray, predicted: NDArray) -> float:
     """F1 over all labels of all texts: the default for multi-label tasks."""
+    from sklearn import metrics
+
     return float(metrics.f1_score(gold, predicted, average="micro", zero_division=0))
 
 
 def r2(gold: NDArray, predicted: NDArray) -> float:
     """Share of the variance explained: the default for regression."""
+    from sklearn import metrics
+
     return float(metrics.r2_score(gold, predicted)) if len(gold) > 1 else 0.0
 
 

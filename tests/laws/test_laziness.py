@@ -10,11 +10,17 @@ import pytest
 import exitpoll
 
 
-@pytest.mark.parametrize("module", ["exitpoll", "exitpoll.data", "exitpoll.methods", "exitpoll.tasks", "exitpoll.cli"])
+@pytest.mark.parametrize("module", ["exitpoll", "exitpoll.data", "exitpoll.methods", "exitpoll.policy", "exitpoll.cli"])
 def test_needs_neither_torch_nor_transformers(module):
     code = f"import sys, {module}; print([name for name in ('torch', 'transformers') if name in sys.modules])"
     result = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert result.stdout.strip() == "[]"
+
+
+def test_deciding_needs_numpy_alone():
+    code = "import sys; from exitpoll import Policy, Trace; print('sklearn' in sys.modules or 'scipy' in sys.modules)"
+    result = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert result.stdout.strip() == "False"
 
 
 @pytest.mark.parametrize("name", exitpoll.__all__)

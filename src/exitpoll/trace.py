@@ -1,0 +1,180 @@
+"""Trace: every exit's logits for a set of texts, with their labels, kept in one safetensors file."""
+
+from __future__ import annotations
+
+import json
+import struct
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+from exitpoll.errors import InputError
+
+FORMAT = "exitpoll trace 1"
+_TYPES = {"F16": np.float16, "F32": np.float32, "F64": np.float64, "I64": np.int64}
+_NAMES = {np.dtype(kind): name for name, kind in _TYPES.items()}
+
+
+@dataclass(frozen=True)
+class Trace:
+    """What every exit said of every text; arrays may be mapped from disk and larger than memory."""
+
+    logits: NDArray  # (texts, exits, classes)
+    labels: NDArray | None = None  # (texts,), or (texts, classes) for multi-label
+    layers: Sequence[int] = ()  # the layer of each exit; 1, 2, … by default
+    about: Mapping[str, Any] = field(default_factory=dict)  # model, runtime, data, task, label names, …
+
+    def __post_init__(self) -> None:
+        """Number the layers and refuse arrays that do not belong together."""
+        if self.logits.ndim != 3:
+            raise InputError(f"a trace's logits must be (texts, exits, classes), not of shape {self.logits.shape}")
+        if not len(self.layers):
+            object.__setattr__(self, "layers", tuple(range(1, self.logits.shape[1] + 1)))
+        if len(self.layers) != self.logits.shape[1]:
+            raise InputError(f"{len(self.layers)} layers were named for {self.logits.shape[1]} exits")
+        if self.labels is not None and len(self.labels) != len(self.logits):
+            raise InputError(f"there are {len(self.labels)} labels for {len(self.logits)} texts")
+
+    def __len__(self) -> int:
+        """Count the texts."""
+        return len(self.logits)
+
+    def select(self, rows: NDArray | slice) -> Trace:
+        """Pick some texts.
+
+        Args:
+            rows: Their numbers, or a slice.
+
+        Returns:
+            A trace of these texts.
+        """
+        labels = None if self.labels is None else self.labels[rows]
+        return Trace(self.logits[rows], labels, self.layers, self.about)
+
+    def chunks(self, size: int = 65_536) -> Iterator[Trace]:
+        """Go through the texts in parts that fit into memory.
+
+        Args:
+            size: Texts in a part.
+
+        Yields:
+            Traces of successive texts.
+        """
+        for start in range(0, len(self), size):
+            yield self.select(slice(start, start + size))
+
+    def save(self, path: str | Path) -> None:
+        """Write the trace, whole or not at all.
+
+        Args:
+            path: The file to write.
+        """
+        labels = None if self.labels is None else np.asarray(self.labels)
+        shapes = {"logits": (self.logits.shape, self.logits.dtype)}
+        if labels is not None:
+            shapes["labels"] = (labels.shape, labels.dtype)
+        with create(path, shapes, layers=self.layers, about=self.about) as arrays:
+            for start in range(0, len(self), 65_536):
+                arrays["logits"][start : start + 65_536] = self.logits[start : start + 65_536]
+            if labels is not None:
+                arrays["labels"][:] = labels
+
+    @classmethod
+    def load(cls, path: str | Path) -> Trace:
+        """Open a trace; its arrays are read from disk as they are used.
+
+        Args:
+            path: A file that `save` or `create` wrote.
+
+        Returns:
+            The trace.
+        """
+        path = Path(path)
+        header, start = _read_header(path)
+        about = header.pop("__metadata__", {})
+        if about.get("format") != FORMAT:
+            raise InputError(f"'{path}' is no trace, or one that another version of exitpoll wrote")
+        arrays = {name: _map(path, start, entry) for name, entry in header.items()}
+        if "logits" not in arrays:
+            raise InputError(f"'{path}' has no logits")
+        return cls(arrays["logits"], arrays.get("labels"), json.loads(about["layers"]), json.loads(about["about"]))
+
+
+@contextmanager
+def create(
+    path: str | Path,
+    shapes: Mapping[str, tuple[tuple[int, ...], Any]],
+    *,
+    layers: Sequence[int],
+    about: Mapping[str, Any],
+) -> Iterator[dict[str, NDArray]]:
+    """Make a trace of known size and fill it row by row, in any order, with little memory.
+
+    Args:
+        path: The file to write; it appears when all is in it.
+        shapes: Shape and type of each array: logits, labels.
+        layers: The layer of each exit.
+        about: What is to be known of the trace.
+
+    Yields:
+        The arrays, mapped to disk, to be filled.
+    """
+    path = Path(path)
+    aside = path.with_name(path.name + ".partial")
+    header: dict[str, Any] = {
+        "__metadata__": {
+            "format": FORMAT,
+            "layers": json.dumps(list(map(int, layers))),
+            "about": json.dumps(dict(about), ensure_ascii=False),
+        }
+    }
+    end = 0
+    for name, (shape, kind) in shapes.items():
+        size = int(np.prod(shape, dtype=np.int64)) * np.dtype(kind).itemsize
+        header[name] = {"dtype": _NAMES[np.dtype(kind)], "shape": list(shape), "data_offsets": [end, end + size]}
+        end += size
+    text = json.dumps(header).encode()
+    text += b" " * (-(8 + len(text)) % 8)  # safetensors aligns the data to 8 bytes
+    with aside.open("wb") as file:
+        file.write(struct.pack("<Q", len(text)) + text)
+        file.truncate(8 + len(text) + end)
+    arrays = {name: _map(aside, 8 + len(text), header[name], mode="r+") for name in shapes}
+    try:
+        yield arrays
+        for array in arrays.values():
+            if isinstance(array, np.memmap):
+                array.flush()
+        aside.rename(path)
+    finally:
+        aside.unlink(missing_ok=True)
+
+
+def _read_header(path: Path) -> tuple[dict[str, Any], int]:
+    """Read a safetensors header and where the data starts."""
+    try:
+        with path.open("rb") as file:
+            (length,) = struct.unpack("<Q", file.read(8))
+            if length > path.stat().st_size:
+                raise ValueError("its header is cut off")
+            header = json.loads(file.read(length))
+        end = max((entry["data_offsets"][1] for name, entry in header.items() if name != "__metadata__"), default=0)
+        if path.stat().st_size != 8 + length + end:
+            raise ValueError("its data are cut off")
+    except FileNotFoundError as error:
+        raise InputError(f"'{path}' does not exist") from error
+    except (ValueError, KeyError, TypeError, AttributeError, struct.error) as error:
+        raise InputError(f"'{path}' is no trace, or a broken one: {error}") from error
+    return header, 8 + length
+
+
+def _map(path: Path, start: int, entry: Mapping[str, Any], mode: Literal["r", "r+"] = "r") -> NDArray:
+    """Map one array of a safetensors file; an empty one cannot be mapped and is made."""
+    kind, shape = _TYPES[entry["dtype"]], tuple(entry["shape"])
+    if 0 in shape:
+        return np.zeros(shape, dtype=kind)
+    return np.memmap(path, dtype=kind, mode=mode, offset=start + entry["data_offsets"][0], shape=shape)

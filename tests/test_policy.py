@@ -1,0 +1,182 @@
+"""Where texts leave and what they are answered: by hand, and as laws."""
+
+from __future__ import annotations
+
+import json
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from exitpoll.errors import InputError
+from exitpoll.policy import Policy
+from exitpoll.strategies import STRATEGIES, softmax
+from exitpoll.trace import Trace
+
+# Two texts, four exits, three classes: what every head predicts.
+PREDICTED = np.array([[0, 1, 1, 1], [2, 2, 0, 1]])
+TRACE = Trace(np.eye(3)[PREDICTED] * 4.0, np.array([1, 2]), (3, 6, 9, 12))
+
+
+def random_trace(seed, texts=40, exits=6, classes=3):
+    generator = np.random.default_rng(seed)
+    return Trace(generator.normal(size=(texts, exits, classes)) * 2, generator.integers(classes, size=texts))
+
+
+class TestByHand:
+    def test_patience(self):
+        decisions = Policy("patience", 1).decide(TRACE)
+        assert decisions.exit.tolist() == [2, 1]
+        assert decisions.depth.tolist() == [9, 6]
+        assert decisions.answer.tolist() == [1, 2]
+        assert decisions.accuracy == 1
+        assert decisions.speedup == pytest.approx(12 / 7.5)
+        assert decisions.histogram == {3: 0, 6: 1, 9: 1, 12: 0}
+
+    def test_votes_of_the_seed(self):
+        decisions = Policy("votes", 2, {"k": 0}).decide(TRACE)
+        assert decisions.exit.tolist() == [2, 1]
+        assert decisions.answer.tolist() == [1, 2]
+
+    def test_entropy_leaves_at_or_below_its_threshold(self):
+        logits = np.array([[[0.0, 0.0], [0.0, 3.0], [0.0, 9.0]]])
+        p = softmax(logits[0, 1])
+        entropy = -(p * np.log(p)).sum()
+        assert Policy("entropy", entropy + 1e-9).decide(Trace(logits)).exit.tolist() == [1]
+        assert Policy("entropy", entropy - 1e-9).decide(Trace(logits)).exit.tolist() == [2]
+
+    def test_one_threshold_for_each_exit(self):
+        decisions = Policy("patience", [9, 9, 0, 0]).decide(TRACE)
+        assert decisions.exit.tolist() == [2, 2]
+
+    def test_at_the_end_most_votes_or_the_last_head(self):
+        never_fires = {"strategy": "votes", "threshold": 99, "settings": {"k": 0}}
+        assert Policy(**never_fires).decide(TRACE).answer.tolist() == [1, 2]
+        assert Policy(**never_fires, fallback="head").decide(TRACE).answer.tolist() == [1, 1]
+
+    def test_on_leaving_the_strategys_answer_or_the_heads(self):
+        trace = Trace(np.eye(3)[np.array([[0, 0, 1]])] * 4.0)
+        leaves_at_3 = {"strategy": "votes", "threshold": [9, 9, 2], "settings": {"k": 0}}
+        assert Policy(**leaves_at_3).decide(trace).answer.tolist() == [0]
+        assert Policy(**leaves_at_3, answer="head").decide(trace).answer.tolist() == [1]
+
+    def test_depth_cap(self):
+        decisions = Policy("patience", 99, max_depth=6).decide(TRACE)
+        assert decisions.depth.tolist() == [6, 6]
+
+    def test_a_cap_between_exits_is_the_next_exit(self):
+        assert Policy("patience", 99, max_depth=7).decide(TRACE).depth.tolist() == [9, 9]
+
+    def test_probability_is_the_heads_at_the_exit(self):
+        decisions = Policy("patience", 1).decide(TRACE)
+        assert decisions.probability == pytest.approx([softmax(np.array([4.0, 0, 0]))[0]] * 2)
+
+
+class TestLaws:
+    @pytest.mark.parametrize("name", STRATEGIES)
+    @given(seed=st.integers(0, 10**6))
+    def test_a_policy_that_never_leaves_answers_as_the_last_head(self, name, seed):
+        trace = random_trace(seed)
+        decisions = Policy(name).decide(trace)
+        np.testing.assert_array_equal(decisions.answer, trace.logits[:, -1].argmax(axis=-1))
+        assert decisions.speedup == 1
+
+    @pytest.mark.parametrize("name", STRATEGIES)
+    @given(seed=st.integers(0, 10**6), low=st.floats(-3, 8), step=st.floats(0, 3))
+    def test_a_stricter_threshold_never_lowers_the_mean_depth(self, name, seed, low, step):
+        trace = random_trace(seed)
+        sign = STRATEGIES[name].sign
+        loose, strict = (Policy(name, sign * level).decide(trace) for level in (low, low + step))
+        assert (strict.depth >= loose.depth).all()
+
+    @pytest.mark.parametrize("name", STRATEGIES)
+    def test_numbers_that_are_none_never_leave_early(self, name):
+        trace = random_trace(0)
+        logits = trace.logits.copy()
+        logits[3, 0, 0] = np.nan
+        always = Policy(name, -1e9 * STRATEGIES[name].sign)
+        decisions = always.decide(Trace(logits))
+        assert decisions.exit[3] == 5
+        assert (np.delete(decisions.exit, 3) == 0).all()
+
+    @pytest.mark.parametrize("name", STRATEGIES)
+    @given(seed=st.integers(0, 10**6), level=st.floats(-3, 8))
+    def test_live_equals_replay(self, name, seed, level):
+        """Texts that are asked exit by exit, in a batch that shrinks, leave where the trace says."""
+        trace = random_trace(seed, texts=12)
+        policy = Policy(name, level)
+        replay = policy.decide(trace)
+        levels, ends = policy.levels(6), policy.ends(trace.layers)
+        inside = np.arange(len(trace))
+        left = np.full(len(trace), -1)
+        for number in range(6):
+            score = policy.opinion(trace.logits[inside, : number + 1]).score[:, -1]
+            leaves = (score >= levels[number]) | ends[number]
+            left[inside[leaves]] = number
+            inside = inside[~leaves]
+        np.testing.assert_array_equal(left, replay.exit)
+
+    def test_texts_in_chunks_are_decided_alike(self, monkeypatch):
+        trace = random_trace(1)
+        whole = Policy("votes", 1.2).decide(trace)
+        monkeypatch.setattr(Trace, "chunks", lambda self: (self.select(slice(i, i + 7)) for i in range(0, 40, 7)))
+        parts = Policy("votes", 1.2).decide(trace)
+        np.testing.assert_array_equal(parts.exit, whole.exit)
+        np.testing.assert_array_equal(parts.answer, whole.answer)
+
+
+class TestFile:
+    @pytest.mark.parametrize(
+        "policy",
+        [
+            Policy(),
+            Policy("votes", 1.5, {"k": 0.75}),
+            Policy("max_prob", [0.9, 0.8, 0.7], {"temperatures": [1.0, 2.0, 3.0]}, "head", "head", 6, {"risk": 0.01}),
+        ],
+    )
+    def test_round_trip(self, tmp_path, policy):
+        policy.save(tmp_path / "policy.json")
+        assert Policy.load(tmp_path / "policy.json") == policy
+
+    def test_people_can_read_it(self, tmp_path):
+        Policy("votes", 1.5, {"k": 0.75}).save(tmp_path / "policy.json")
+        content = json.loads((tmp_path / "policy.json").read_text())
+        assert content["version"] == 1
+        assert content["strategy"] == "votes"
+        assert content["threshold"] == 1.5
+
+    @pytest.mark.parametrize(
+        ("content", "message"),
+        [
+            (None, "it is missing, or no JSON object"),
+            ({"version": 9}, "is a policy of version 9; this exitpoll reads version 1"),
+            ({}, "is a policy of version None"),
+            ({"version": 1, "strategy": "guess"}, "strategy 'guess' is unknown"),
+            ({"version": 1, "treshold": 3}, "fields that no policy has: treshold"),
+        ],
+    )
+    def test_refuses(self, tmp_path, content, message):
+        if content is not None:
+            (tmp_path / "policy.json").write_text(json.dumps(content))
+        with pytest.raises(InputError, match=message):
+            Policy.load(tmp_path / "policy.json")
+
+
+class TestRefusals:
+    def test_thresholds_of_another_number(self):
+        with pytest.raises(InputError, match="2 thresholds were given for 4 exits"):
+            Policy("votes", [1, 2]).decide(TRACE)
+
+    def test_settings_that_a_strategy_does_not_have(self):
+        with pytest.raises(InputError, match=r"strategy 'votes' does not take settings \{'q': 1\}"):
+            Policy("votes", 1, {"q": 1}).decide(TRACE)
+
+    @pytest.mark.parametrize("name", ["answer", "fallback"])
+    def test_unknown_rules(self, name):
+        with pytest.raises(InputError, match=f"{name} 'dice' is unknown; choose one of: strategy, head"):
+            Policy(**{name: "dice"})
+
+    def test_scoring_without_labels(self):
+        with pytest.raises(InputError, match="have no labels"):
+            _ = Policy().decide(Trace(TRACE.logits)).accuracy

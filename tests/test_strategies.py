@@ -1,0 +1,186 @@
+"""Values worked out by hand or printed in the papers; causality; numbers that are none."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from exitpoll.errors import InputError
+from exitpoll.strategies import STRATEGIES, log_softmax, softmax, strategy_named, votes
+
+SEED_VOTES = json.loads((Path(__file__).parent / "data" / "seed_votes.json").read_text())
+LN2 = np.log(2)
+
+
+def of(probabilities):
+    """Logits of one text whose exits say these distributions."""
+    with np.errstate(divide="ignore"):
+        return np.log(np.array([probabilities], dtype=np.float64)).clip(min=-1e4)
+
+
+def ask(name, logits, **settings):
+    return STRATEGIES[name].function(logits, **settings)
+
+
+def predicting(classes, count=3):
+    """Logits of one text whose exits predict these classes."""
+    return np.eye(count)[np.array([classes])] * 4.0
+
+
+HALF_FIRST, HALF_SECOND = [1 / 2, 1 / 4, 1 / 4], [1 / 4, 1 / 2, 1 / 4]
+
+
+class TestByHand:
+    def test_entropy(self):
+        logits = of([HALF_FIRST, [1, 0, 0], [1 / 3] * 3])
+        assert ask("entropy", logits).score[0] == pytest.approx([-1.5 * LN2, 0, -np.log(3)])
+        normalised = ask("entropy", logits, normalised=True).score[0]
+        assert normalised == pytest.approx([-1.5 * LN2 / np.log(3), 0, -1])
+
+    def test_max_prob(self):
+        logits = of([HALF_FIRST, HALF_SECOND])
+        opinion = ask("max_prob", logits)
+        assert opinion.score[0] == pytest.approx([0.5, 0.5])
+        assert opinion.answer[0].tolist() == [0, 1]
+        # At T = 2 probabilities go with the square roots, (√2, 1, 1) / (2 + √2); at T = 1/2 with the squares.
+        tempered = ask("max_prob", logits, temperatures=[2.0, 0.5]).score[0]
+        assert tempered == pytest.approx([np.sqrt(2) / (2 + np.sqrt(2)), 4 / 6])
+
+    def test_margin(self):
+        assert ask("margin", of([HALF_FIRST, [0.7, 0.2, 0.1]])).score[0] == pytest.approx([0.25, 0.5])
+
+    def test_patience_starts_at_0_and_starts_again_at_every_change(self):
+        opinion = ask("patience", predicting([1, 1, 1, 0, 0, 2]))
+        assert opinion.score[0].tolist() == [0, 1, 2, 0, 1, 0]
+        assert opinion.answer[0].tolist() == [1, 1, 1, 0, 0, 2]
+
+    def test_confident_patience_counts_confident_exits_in_a_row(self):
+        sure, unsure = [0.95, 0.03, 0.02], [0.5, 0.3, 0.2]
+        opinion = ask("confident_patience", of([sure, sure, unsure, sure]), confidence=0.9)
+        assert opinion.score[0].tolist() == [1, 2, 0, 1]
+
+    def test_js_patience_counts_exits_that_say_nearly_the_same(self):
+        opinion = ask("js_patience", of([HALF_FIRST, HALF_FIRST, HALF_SECOND, HALF_SECOND]), divergence=0.01)
+        assert opinion.score[0].tolist() == [0, 1, 0, 1]
+
+    def test_votes(self):
+        opinion = ask("votes", predicting([0, 1, 1, 0, 2]), k=0)
+        assert opinion.score[0].tolist() == [1, 1, 2, 2, 2]
+        # Ties: the current head's class if among them (exits 2 and 4), else the first (exit 5: classes 0 and 1 have 2).
+        assert opinion.answer[0].tolist() == [0, 1, 1, 0, 0]
+
+    def test_soft_votes(self):
+        opinion = ask("soft_votes", of([HALF_FIRST, HALF_SECOND, HALF_SECOND]), k=0.5)
+        assert opinion.score[0] == pytest.approx([0.5, 0.75 / np.sqrt(2), 1.25 / np.sqrt(3)])
+        assert opinion.answer[0, 2] == 1
+
+    def test_mean(self):
+        assert ask("mean", of([HALF_FIRST, HALF_SECOND])).score[0] == pytest.approx([0.5, 0.375])
+
+    def test_geometric(self):
+        # √(1/2 · 1/4) twice and 1/4 once, made to sum to 1.
+        high = np.sqrt(1 / 8)
+        expected = high / (2 * high + 1 / 4)
+        assert ask("geometric", of([HALF_FIRST, HALF_SECOND])).score[0, 1] == pytest.approx(expected)
+
+
+class TestSeed:
+    @pytest.mark.parametrize("k", SEED_VOTES)
+    def test_every_printed_value_of_the_vote(self, k):
+        """The seed's appendix lists every value V_l can take with two classes and twelve layers."""
+        for layer, value in SEED_VOTES[k]:
+            most = round(value * layer ** float(k))
+            classes = [0] * most + [1] * (layer - most)
+            assert votes(predicting(classes, 2), k=float(k)).score[0, -1] == pytest.approx(value, abs=1e-12)
+
+    @pytest.mark.parametrize("k", SEED_VOTES)
+    def test_no_other_value_is_possible(self, k):
+        possible = {
+            (layer, round(most / layer ** float(k), 9))
+            for layer in range(1, 13)
+            for most in range((layer + 1) // 2, layer + 1)
+        }
+        assert possible == {(layer, round(value, 9)) for layer, value in SEED_VOTES[k]}
+
+    def test_the_example_of_the_appendix(self):
+        """With k = 0.75 and δ = 1.5 a text may leave at layer 6 with 6 votes and at layer 9 with 8 or 9."""
+
+        def leaves(most, layer):
+            return votes(predicting([0] * most + [1] * (layer - most), 2), k=0.75).score[0, -1] >= 1.5
+
+        assert [most for most in range(3, 7) if leaves(most, 6)] == [6]
+        assert [most for most in range(5, 10) if leaves(most, 9)] == [8, 9]
+
+
+def random_logits(seed, texts=5, exits=6, classes=4, scale=3.0):
+    return np.random.default_rng(seed).normal(size=(texts, exits, classes)) * scale
+
+
+class TestLaws:
+    @pytest.mark.parametrize("name", STRATEGIES)
+    @given(seed=st.integers(0, 10**6), exits=st.integers(1, 24), classes=st.integers(2, 150))
+    def test_a_column_depends_on_the_exits_so_far_alone(self, name, seed, exits, classes):
+        logits = random_logits(seed, 3, exits, classes)
+        whole = ask(name, logits)
+        so_far = int(np.random.default_rng(seed).integers(1, exits + 1))
+        live = ask(name, logits[:, :so_far])
+        np.testing.assert_array_equal(live.score, whole.score[:, :so_far])
+        np.testing.assert_array_equal(live.answer, whole.answer[:, :so_far])
+
+    @pytest.mark.parametrize("name", STRATEGIES)
+    @given(seed=st.integers(0, 10**6))
+    def test_a_text_does_not_depend_on_its_batch(self, name, seed):
+        logits = random_logits(seed)
+        order = np.random.default_rng(seed).permutation(len(logits))
+        np.testing.assert_array_equal(ask(name, logits[order]).score, ask(name, logits).score[order])
+        np.testing.assert_array_equal(ask(name, logits[:1]).score, ask(name, logits).score[:1])
+
+    @pytest.mark.parametrize("name", STRATEGIES)
+    @pytest.mark.parametrize("broken", [np.nan, np.inf, -np.inf])
+    def test_numbers_that_are_none_never_let_a_text_leave(self, name, broken):
+        logits = random_logits(0)
+        logits[2, 3, 1] = broken
+        score = ask(name, logits).score
+        assert (score[2, 3:] == -np.inf).all()
+        assert np.isfinite(np.delete(score, 2, axis=0)).all()
+        np.testing.assert_array_equal(score[2, :3], ask(name, random_logits(0)).score[2, :3])
+
+    @pytest.mark.parametrize("name", STRATEGIES)
+    @pytest.mark.parametrize("dtype", [np.float16, np.float32, np.float64])
+    def test_extreme_logits_give_numbers(self, name, dtype):
+        most = np.finfo(dtype).max
+        logits = np.array([[[most, -most, 0], [-most, most, 0], [0, 0, -most], [0, 0, 0]]], dtype=dtype)
+        with np.errstate(all="raise", under="ignore"):
+            score = ask(name, logits).score
+        assert np.isfinite(score).all()
+
+    @pytest.mark.parametrize("name", STRATEGIES)
+    def test_half_precision_is_fine(self, name):
+        logits = random_logits(1).astype(np.float16)
+        np.testing.assert_array_equal(ask(name, logits).score, ask(name, logits.astype(np.float64)).score)
+
+    @pytest.mark.parametrize("name", STRATEGIES)
+    def test_all_exits_sure_of_one_class_is_surest(self, name):
+        sure = predicting([1] * 6) * 100
+        unsure = predicting([1, 0, 2, 1, 0, 2]) / 2
+        assert ask(name, sure).score[0, -1] > ask(name, unsure).score[0, -1]
+        assert ask(name, sure).answer[0, -1] == 1
+
+
+def test_softmax_sums_to_one():
+    np.testing.assert_allclose(softmax(random_logits(3)).sum(axis=-1), 1)
+    assert (log_softmax(np.array([[1e308, -1e308]])) == [0, -1e4]).all()
+
+
+def test_unknown_strategy():
+    with pytest.raises(InputError, match="strategy 'guess' is unknown; choose one of: entropy, max_prob"):
+        strategy_named("guess")
+
+
+def test_natural_units_of_entropy_fall():
+    assert [name for name, strategy in STRATEGIES.items() if strategy.sign < 0] == ["entropy"]
