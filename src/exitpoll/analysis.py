@@ -1,0 +1,273 @@
+"""What a trace tells of its exits: oracles, overthinking, diversity, calibration, information bounds."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from exitpoll.errors import InputError
+from exitpoll.policy import Decisions
+from exitpoll.strategies import softmax, votes
+from exitpoll.trace import Trace
+
+# ---- oracles --------------------------------------------------------------------------------------------------------
+
+
+def label_oracle(trace: Trace) -> Decisions:
+    """Leave at the first exit that is right, at the last if none is: the seed's oracle, the ceiling of any policy.
+
+    It beats the full model by construction; `consistency_oracle` says what can be saved without knowing the label.
+
+    Args:
+        trace: A trace with labels.
+
+    Returns:
+        Its decisions.
+    """
+    return _leave_at_first(trace, _right(trace))
+
+
+def consistency_oracle(trace: Trace, *, for_good: bool = True) -> Decisions:
+    """Leave at the first exit that says what the last one will say.
+
+    Args:
+        trace: A trace, with labels or without.
+        for_good: Ask that all later exits say so too.
+
+    Returns:
+        Its decisions: the full model's answers, as early as possible.
+    """
+    predicted = predictions_of(trace)
+    agrees = predicted == predicted[:, -1:]
+    if for_good:
+        agrees = np.logical_and.accumulate(agrees[:, ::-1], axis=1)[:, ::-1]
+    return _leave_at_first(trace, agrees)
+
+
+def static_exit(trace: Trace, number: int) -> Decisions:
+    """Let every text leave at one exit: what a smaller model without choice would do.
+
+    Args:
+        trace: A trace.
+        number: The exit, counted from 0.
+
+    Returns:
+        Its decisions.
+    """
+    flags = np.zeros(trace.logits.shape[:2], dtype=bool)
+    flags[:, number] = True
+    return _leave_at_first(trace, flags)
+
+
+def _leave_at_first(trace: Trace, flags: NDArray) -> Decisions:
+    """Leave at the first flagged exit, at the last where there is none."""
+    ends = np.arange(flags.shape[1]) == flags.shape[1] - 1
+    exit_number = (flags | ends).argmax(axis=1)
+    rows = np.arange(len(trace))
+    heads = np.nan_to_num(trace.logits[rows, exit_number])  # (texts, classes)
+    answer = heads.argmax(axis=-1)
+    return Decisions(exit_number, answer, softmax(heads)[rows, answer], tuple(trace.layers), trace.labels)
+
+
+# ---- exits one by one -----------------------------------------------------------------------------------------------
+
+
+def predictions_of(trace: Trace) -> NDArray:
+    """Give the class of every head: (texts, exits)."""
+    return np.nan_to_num(np.asarray(trace.logits)).argmax(axis=-1)
+
+
+@dataclass(frozen=True)
+class Thinking:
+    """What going on to the last exit does to the texts at each exit, as shares of all texts."""
+
+    lost: NDArray  # (exits,) right here, wrong at the end: overthinking
+    gained: NDArray  # (exits,) wrong here, right at the end: leaving here would be underthinking
+    ever_lost: float  # right at some exit, wrong at the end
+
+
+def thinking(trace: Trace) -> Thinking:
+    """Compare every exit with the last.
+
+    Args:
+        trace: A trace with labels.
+
+    Returns:
+        What is lost and gained by going on.
+    """
+    right = _right(trace)
+    end = right[:, -1:]
+    return Thinking((right & ~end).mean(axis=0), (~right & end).mean(axis=0), float((right & ~end).any(axis=1).mean()))
+
+
+def calibration_error(trace: Trace, bins: int = 15) -> NDArray:
+    """Expected calibration error of every exit: how far its confidence is from its accuracy (Guo et al., 2017).
+
+    Args:
+        trace: A trace with labels.
+        bins: Into how many equal intervals of confidence to sort the texts.
+
+    Returns:
+        Errors, (exits,).
+    """
+    right, confidence = _right(trace), softmax(trace.logits).max(axis=-1)
+    bin_of = np.minimum((confidence * bins).astype(int), bins - 1)  # (texts, exits)
+    gaps = [
+        sum(abs((right[:, exit_number] - confidence[:, exit_number])[inside].sum()) for inside in _bins(column, bins))
+        for exit_number, column in enumerate(bin_of.T)
+    ]
+    return np.array(gaps) / len(trace)
+
+
+def _bins(column: NDArray, bins: int) -> list[NDArray]:
+    """Say which texts are in each bin."""
+    return [column == number for number in range(bins)]
+
+
+def auroc(trace: Trace) -> NDArray:
+    """Say how well every exit's confidence tells its right answers from its wrong ones.
+
+    Args:
+        trace: A trace with labels.
+
+    Returns:
+        The chance that a right answer is given more confidently than a wrong one, ties counted half, (exits,); NaN
+        where an exit is always right or always wrong.
+    """
+    right, confidence = _right(trace), softmax(trace.logits).max(axis=-1)
+    return np.array([_rank_statistic(confidence[:, number], right[:, number]) for number in range(right.shape[1])])
+
+
+def _rank_statistic(score: NDArray, right: NDArray) -> float:
+    """The Mann–Whitney statistic as a share of all pairs."""
+    positives, negatives = right.sum(), (~right).sum()
+    if not positives or not negatives:
+        return float("nan")
+    _, where, counts = np.unique(score, return_inverse=True, return_counts=True)
+    ranks = (np.cumsum(counts) - (counts - 1) / 2)[where]  # ties share their mean rank
+    return float((ranks[right].sum() - positives * (positives + 1) / 2) / (positives * negatives))
+
+
+# ---- diversity ------------------------------------------------------------------------------------------------------
+
+
+def disagreement(trace: Trace) -> NDArray:
+    """Share of texts on which two exits differ: (exits, exits)."""
+    predicted = predictions_of(trace)
+    return (predicted[:, :, None] != predicted[:, None, :]).mean(axis=0)
+
+
+def q_statistic(trace: Trace) -> NDArray:
+    """Yule's Q of two exits being right: 1 if they are right on the same texts, −1 if on opposite ones.
+
+    Args:
+        trace: A trace with labels.
+
+    Returns:
+        Q, (exits, exits); NaN where it is not defined.
+    """
+    both, only_first, only_second, neither = _contingency(_right(trace))
+    with np.errstate(invalid="ignore"):
+        return (both * neither - only_first * only_second) / (both * neither + only_first * only_second)
+
+
+def error_correlation(trace: Trace) -> NDArray:
+    """Correlation of two exits being wrong.
+
+    Args:
+        trace: A trace with labels.
+
+    Returns:
+        Correlations, (exits, exits); NaN where an exit is always right or always wrong.
+    """
+    both, only_first, only_second, neither = _contingency(_right(trace))
+    scale = (both + only_first) * (both + only_second) * (neither + only_first) * (neither + only_second)
+    with np.errstate(invalid="ignore"):
+        return (both * neither - only_first * only_second) / np.sqrt(scale)
+
+
+def _contingency(right: NDArray) -> tuple[NDArray, NDArray, NDArray, NDArray]:
+    """Count texts on which both, the first, the second, or none of two exits is right: (exits, exits) each."""
+    yes, no = right.astype(np.float64), (~right).astype(np.float64)
+    return yes.T @ yes, yes.T @ no, no.T @ yes, no.T @ no
+
+
+# ---- information ----------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Information:
+    """Plug-in estimates of the terms of the seed's equations 2 to 5, in bits; X_i is what head i predicts.
+
+    Estimates from counts are too high where there are few texts for many combinations of predictions.
+    """
+
+    label_entropy: float  # H(Y)
+    relevancy: NDArray  # (exits,) I(X_l; Y)
+    redundancy: NDArray  # (exits,) max_{j<l} I(X_l; X_j), 0 for the first: what the diversity loss keeps down
+    joint: NDArray  # (exits,) I(X_{1:l}; Y)
+    fano: NDArray  # (exits,) no combination of the first l heads errs less: (H(Y) − I − 1) / log |Y|
+    hellman_raviv: NDArray  # (exits,) the best combination errs no more: (H(Y) − I) / 2
+    vote_error: NDArray  # (exits,) how often the vote of the first l heads errs
+
+
+def information(trace: Trace) -> Information:
+    """Measure what the heads tell of the label and of each other, against what their vote makes of it.
+
+    Args:
+        trace: A trace with labels.
+
+    Returns:
+        Estimates from the counts of this trace.
+    """
+    right, predicted = _right(trace), predictions_of(trace)
+    exits = right.shape[1]
+    assert trace.labels is not None
+    labels = np.asarray(trace.labels)
+    label_entropy = _entropy(labels)
+    patterns = [_numbered(predicted[:, : number + 1]) for number in range(exits)]
+    joint = np.array([_mutual_information(pattern, labels) for pattern in patterns])
+    redundancy = np.array(
+        [
+            max((_mutual_information(predicted[:, i], predicted[:, j]) for j in range(i)), default=0.0)
+            for i in range(exits)
+        ]
+    )
+    classes = max(trace.logits.shape[-1], 2)
+    return Information(
+        label_entropy=label_entropy,
+        relevancy=np.array([_mutual_information(predicted[:, number], labels) for number in range(exits)]),
+        redundancy=redundancy,
+        joint=joint,
+        fano=(label_entropy - joint - 1) / np.log2(classes),
+        hellman_raviv=(label_entropy - joint) / 2,
+        vote_error=(votes(np.asarray(trace.logits), k=0.0).answer != labels[:, None]).mean(axis=0),
+    )
+
+
+def _numbered(rows: NDArray) -> NDArray:
+    """Number the distinct rows."""
+    return np.unique(rows, axis=0, return_inverse=True)[1].ravel()
+
+
+def _entropy(values: NDArray) -> float:
+    """Entropy of some values, from their counts, in bits."""
+    _, counts = np.unique(values, return_counts=True)
+    shares = counts / counts.sum()
+    return float(-(shares * np.log2(shares)).sum())
+
+
+def _mutual_information(first: NDArray, second: NDArray) -> float:
+    """I(A; B) = H(A) + H(B) − H(A, B), from counts, in bits."""
+    return _entropy(first) + _entropy(second) - _entropy(_numbered(np.stack([first, second], axis=1)))
+
+
+def _right(trace: Trace) -> NDArray:
+    """Say which heads are right: (texts, exits)."""
+    if trace.labels is None:
+        raise InputError("this trace has no labels; record it on labelled texts")
+    labels: Any = np.asarray(trace.labels)
+    return predictions_of(trace) == labels[:, None]
