@@ -1,4 +1,4 @@
-"""Which pooling, head learning rate and reading of the loss serve the heads best: the measurements behind our defaults.
+"""Which pooling, head learning rate and exit weights serve the heads best: the measurements behind our defaults.
 
 Trains the paper's objective once for every combination and task and keeps every run's test scores, exit by exit, in a
 results file; a run that is in the file already is not repeated, so the script can be stopped and started again.
@@ -43,24 +43,15 @@ def run(encoder: str, data: str, limit: int, pooling: str, settings: TrainingSet
     }
 
 
-def table(results: dict[str, dict], reading: bool) -> str:
-    """Write results as a table of docs/training.md: of poolings and learning rates, or of readings of the loss."""
-    head = "reading" if reading else "pooling, head learning rate"
-    rows = {}
-    for name, result in results.items():
-        task, pooling, rate, _, *options = name.split()
-        plain = f"{pooling} {rate}" == "mean head_learning_rate=0.001" and not options
-        if bool(options) == reading or (reading and plain):
-            what = ", ".join(options) or "for each text, no gradient" if reading else f"{pooling}, {rate.split('=')[1]}"
-            rows[task, what] = result
-    if reading:  # only tasks with more than one reading
-        rows = {key: row for key, row in rows.items() if sum(task == key[0] for task, _ in rows) > 1}
-    exits = len(next(iter(rows.values()))["test_scores"])
+def table(results: dict[str, dict]) -> str:
+    """Write the results as the table of docs/training.md."""
+    exits = len(next(iter(results.values()))["test_scores"])
     numbers = " | ".join(str(number + 1) for number in range(exits))
-    lines = [f"| task | {head} | {numbers} | mean |", "|---" * (exits + 3) + "|"]
-    for (task, what), result in sorted(rows.items(), key=lambda item: (item[0][0], -item[1]["mean"])):
+    lines = [f"| task | pooling | head learning rate | {numbers} | mean |", "|---" * (exits + 4) + "|"]
+    for name, result in sorted(results.items(), key=lambda item: (item[0].split()[0], -item[1]["mean"])):
+        task, pooling, rate, _ = name.split()
         scores = " | ".join(f"{100 * score:.1f}" for score in result["test_scores"])
-        lines.append(f"| {task} | {what} | {scores} | {100 * result['mean']:.1f} |")
+        lines.append(f"| {task} | {pooling} | {rate.split('=')[1]} | {scores} | {100 * result['mean']:.1f} |")
     return "\n".join(lines)
 
 
@@ -73,26 +64,18 @@ def main() -> None:
     parser.add_argument("--weights", default="uniform", choices=("uniform", "depth"))
     parser.add_argument("--pooling", nargs="+", default=POOLINGS, choices=POOLINGS)
     parser.add_argument("--head-learning-rate", nargs="+", type=float, default=HEAD_LEARNING_RATES)
-    parser.add_argument("--closest", default="text", choices=("text", "batch"))
-    parser.add_argument("--through-target", action="store_true")
     arguments = parser.parse_args()
     results = read_json(RESULTS) or {}
     for pooling, data, rate in product(arguments.pooling, arguments.data, arguments.head_learning_rate):
-        settings = TrainingSettings(
-            head_learning_rate=rate,
-            weights=arguments.weights,
-            closest=arguments.closest,
-            through_target=arguments.through_target,
-        )
+        settings = TrainingSettings(head_learning_rate=rate, weights=arguments.weights)
         name = f"{Path(data).name} {pooling} head_learning_rate={rate:g} weights={arguments.weights}"
-        name += " closest=batch" * (arguments.closest == "batch") + " through_target" * arguments.through_target
         if name not in results:
             outcome = run(arguments.encoder, data, arguments.limit, pooling, settings)
             results[name] = {"encoder": Path(arguments.encoder).name} | outcome
             write_json(RESULTS, results)
         scores = " ".join(f"{100 * score:.1f}" for score in results[name]["test_scores"])
         print(f"{name}: {scores} (mean {100 * results[name]['mean']:.1f})", flush=True)
-    print(table(results, reading=False))
+    print(table(results))
 
 
 if __name__ == "__main__":

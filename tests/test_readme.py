@@ -67,8 +67,7 @@ def block(document, name):
 
 def test_the_table_behind_the_defaults_is_what_the_experiment_wrote():
     table = runpy.run_path(str(ROOT / "experiments" / "defaults.py"))["table"]
-    assert block("training.md", "defaults") == table(DEFAULTS, reading=False)
-    assert block("training.md", "readings") == table(DEFAULTS, reading=True)
+    assert block("training.md", "defaults") == table(DEFAULTS)
 
 
 def test_the_stated_costs_are_what_the_benchmarks_wrote():
