@@ -18,6 +18,13 @@ hypothesis.settings.load_profile("steady")
 torch.set_num_threads(1)  # tiny tensors: threads only get in each other's way
 
 
+@pytest.fixture(autouse=True)
+def denormals():
+    """Training flushes denormal numbers to zero in the whole process; the next test must not notice."""
+    yield
+    torch.set_flush_denormal(False)
+
+
 @pytest.fixture(scope="session")
 def tokenizer():
     return tiny_tokenizer()

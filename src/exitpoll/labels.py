@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -138,6 +137,6 @@ def _value_of(label: Any, place: str) -> float:
 def _is_number(label: Any) -> bool:
     """Whether a label reads as a number that a model can learn."""
     try:
-        return math.isfinite(np.float32(label))
+        return abs(float(label)) <= np.finfo(np.float32).max
     except (TypeError, ValueError, OverflowError):
         return False
