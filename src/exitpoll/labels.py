@@ -137,6 +137,6 @@ def _value_of(label: Any, place: str) -> float:
 def _is_number(label: Any) -> bool:
     """Whether a label reads as a number that a model can learn."""
     try:
-        return abs(float(label)) <= np.finfo(np.float32).max
+        return abs(float(label)) <= float(np.finfo(np.float32).max)
     except (TypeError, ValueError, OverflowError):
         return False
