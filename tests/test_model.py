@@ -142,6 +142,15 @@ class TestFromEncoder:
         with pytest.raises(InputError, match="'distilbert' have no pooler"):
             EarlyExitModel.from_encoder(tmp_path, labels=2, pooling="pooler")
 
+    @pytest.mark.parametrize("name", ["bert", "albert", "roberta"])
+    def test_a_pooler_that_was_not_saved_is_missed_only_where_it_is_read(self, name, tmp_path):
+        encoder = tiny_encoder(name)
+        encoder.pooler = None
+        encoder.save_pretrained(tmp_path)
+        EarlyExitModel.from_encoder(tmp_path, labels=2, pooling="mean")
+        with pytest.raises(InputError, match="lacks weights, pooler"):
+            EarlyExitModel.from_encoder(tmp_path, labels=2, pooling="pooler")
+
     def test_every_parameter_is_used(self, encoder_folder):
         """An unused parameter would stop distributed training."""
         model = EarlyExitModel.from_encoder(encoder_folder, labels=3)

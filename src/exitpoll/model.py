@@ -198,7 +198,8 @@ class EarlyExitModel(PreTrainedModel):
             problem_type=problem_type,
             **_label_names(labels),
         )
-        return cls(config, _load(AutoModel, name_or_folder, encoder_config, dtype)).to(dtype)
+        optional = () if pooling == "pooler" else ("pooler",)
+        return cls(config, _load(AutoModel, name_or_folder, encoder_config, dtype, optional)).to(dtype)
 
     @classmethod
     def from_classifier(
@@ -242,7 +243,8 @@ class EarlyExitModel(PreTrainedModel):
             id2label=encoder_config.id2label,
             label2id=encoder_config.label2id,
         )
-        return cls(config, _load(AutoModelForSequenceClassification, name_or_folder, encoder_config, dtype)).to(dtype)
+        body = _load(AutoModelForSequenceClassification, name_or_folder, encoder_config, dtype)
+        return cls(config, body).to(dtype)
 
     def forward(
         self,
@@ -339,8 +341,14 @@ def read_config(name_or_folder: str | Path) -> PreTrainedConfig:
     return config
 
 
-def _load(auto: Any, name_or_folder: str | Path, config: PreTrainedConfig, dtype: torch.dtype) -> PreTrainedModel:
-    """Load pretrained weights, all of them; nothing is unpickled and no remote code runs."""
+def _load(
+    auto: Any,
+    name_or_folder: str | Path,
+    config: PreTrainedConfig,
+    dtype: torch.dtype,
+    optional: tuple[str, ...] = (),
+) -> PreTrainedModel:
+    """Load pretrained weights, all but those of optional parts; nothing is unpickled and no remote code runs."""
     try:
         body, loaded = auto.from_pretrained(
             name_or_folder,
@@ -352,7 +360,7 @@ def _load(auto: Any, name_or_folder: str | Path, config: PreTrainedConfig, dtype
         )
     except Exception as error:  # a broken file raises whatever its reader stumbles on
         raise InputError(f"the safetensors weights of '{name_or_folder}' cannot be loaded: {error}") from error
-    missing = sorted(name for name in loaded["missing_keys"] if auto is not AutoModel or "pooler" not in name)
+    missing = sorted(name for name in loaded["missing_keys"] if name.split(".")[0] not in optional)
     if missing:
         raise InputError(f"'{name_or_folder}' lacks weights, {missing[0]} among them; is it the right kind of model?")
     return body
