@@ -21,20 +21,14 @@ from exitpoll.analysis import (
     thinking,
 )
 from exitpoll.errors import InputError
-from exitpoll.strategies import softmax
+from exitpoll.numerics import softmax
 from exitpoll.trace import Trace
+from tests.samples import multi_label_trace, random_trace, regression_trace
 
 # Four texts, three exits, three classes: what every head predicts, and the labels.
 PREDICTED = np.array([[0, 0, 0], [1, 0, 1], [2, 1, 0], [2, 2, 1]])
 LABELS = np.array([0, 1, 2, 1])
 TRACE = Trace(np.eye(3)[PREDICTED] * 4.0, LABELS)
-
-
-def random_trace(seed, texts=60, exits=4, classes=3):
-    generator = np.random.default_rng(seed)
-    labels = generator.integers(classes, size=texts)
-    logits = generator.normal(size=(texts, exits, classes)) + 1.5 * np.eye(classes)[labels][:, None]
-    return Trace(logits, labels)
 
 
 class TestOracles:
@@ -140,5 +134,32 @@ class TestInformation:
 
 @pytest.mark.parametrize("function", [label_oracle, thinking, auroc, calibration_error, q_statistic, information])
 def test_labels_are_needed(function):
-    with pytest.raises(InputError, match="this trace has no labels"):
+    with pytest.raises(InputError, match="needs labels, and this trace has none"):
         function(Trace(TRACE.logits))
+
+
+class TestMultiLabel:
+    """A set of labels counts as one class."""
+
+    LOGITS = np.array([[[1.0, -1], [1, 1]], [[-1, -1], [1, -1]], [[1, 1], [1, 1]]])
+    TRACE = Trace(LOGITS, np.array([[1, 0], [1, 0], [0, 0]]), about={"problem_type": "multi_label_classification"})
+
+    def test_oracles(self):
+        assert label_oracle(self.TRACE).exit.tolist() == [0, 1, 1]
+        assert label_oracle(self.TRACE).answer.tolist() == [[1, 0], [1, 0], [1, 1]]
+        assert consistency_oracle(self.TRACE).exit.tolist() == [1, 1, 0]
+
+    def test_measures(self):
+        assert thinking(self.TRACE).lost[0] == pytest.approx(1 / 3)
+        assert disagreement(self.TRACE)[0, 1] == pytest.approx(2 / 3)
+        trace = multi_label_trace(3)
+        found = information(trace)
+        assert (found.fano <= found.hellman_raviv).all()
+        assert (found.vote_error[0] == (trace.labels != (trace.logits[:, 0] > 0)).any(axis=-1).mean()).all()
+        assert ((auroc(trace) > 0.4) & (calibration_error(trace) < 0.5)).all()
+
+
+def test_values_are_not_classes():
+    with pytest.raises(InputError, match="values cannot be compared as classes"):
+        consistency_oracle(regression_trace(0))
+    assert static_exit(regression_trace(0), 1).answer.dtype == np.float64

@@ -2,60 +2,94 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from exitpoll.curves import FROM_COUNTS, Curve, sweep, variants
+from exitpoll.candidates import KS, Candidate, candidates, variants
+from exitpoll.curves import Curve, best_of, sweep
 from exitpoll.errors import InputError
 from exitpoll.policy import Policy
-from exitpoll.strategies import STRATEGIES
-from exitpoll.tasks import METRICS
+from exitpoll.strategies import STRATEGIES, Opinion
+from exitpoll.tasks import METRICS, MULTI_LABEL
 from exitpoll.trace import Trace
-from tests.test_analysis import random_trace
+from tests.samples import multi_label_trace, random_trace, regression_trace, settings_of
+
+SINGLE_METRICS = ("accuracy", "accuracy_and_f1", "matthews")
 
 
-@pytest.mark.parametrize("metric", FROM_COUNTS)
-@pytest.mark.parametrize("policy", variants(), ids=str)
-def test_a_sweep_is_what_deciding_at_each_threshold_gives(policy, metric):
-    trace = random_trace(3, texts=50, exits=5, classes=2)
-    trace = Trace(trace.logits, trace.labels, (2, 3, 7, 8, 12))
-    [curve] = sweep(trace, [policy], metric=metric, points=17)
-    assert len(curve.thresholds) >= 2
-    for point in range(len(curve.thresholds)):
+def check_against_deciding(trace, curve):
+    assert len(curve.levels) >= 1
+    for point in range(len(curve.levels)):
         decisions = curve.policy_at(point).decide(trace)
         assert curve.speedup[point] == pytest.approx(decisions.speedup)
-        assert curve.score[point] == pytest.approx(METRICS[metric](trace.labels, decisions.answer))
+        assert curve.score[point] == pytest.approx(METRICS[curve.metric](trace.labels, decisions.answer))
+
+
+@pytest.mark.parametrize("metric", SINGLE_METRICS)
+@pytest.mark.parametrize("name", STRATEGIES)
+def test_a_sweep_is_what_deciding_at_each_threshold_gives(name, metric):
+    trace = random_trace(3, texts=50, exits=5, classes=2)
+    trace = Trace(trace.logits, trace.labels, (2, 3, 7, 8, 12))
+    given_policies = [Policy(name, None, settings_of(name))] if name == "learned" else [name]
+    for curve in sweep(trace, given_policies, metric=metric, points=17):
+        check_against_deciding(trace, curve)
+
+
+@pytest.mark.parametrize("metric", ["accuracy", "micro_f1"])
+@pytest.mark.parametrize("name", STRATEGIES)
+def test_also_for_several_labels(name, metric):
+    trace = multi_label_trace(3)
+    policies = [Policy(name, None, settings_of(name), problem_type=MULTI_LABEL)] if name == "learned" else [name]
+    for curve in sweep(trace, policies, metric=metric, points=9):
+        check_against_deciding(trace, curve)
+
+
+def test_also_for_values():
+    trace = regression_trace(3)
+    curves = sweep(trace)
+    assert {curve.metric for curve in curves} == {"r2"}
+    assert len(curves) == 4
+    for curve in curves:
+        check_against_deciding(trace, curve)
 
 
 @given(seed=st.integers(0, 10**6), exits=st.integers(1, 12), classes=st.integers(2, 20))
 def test_also_for_other_sizes(seed, exits, classes):
     trace = random_trace(seed, texts=30, exits=exits, classes=classes)
     for curve in sweep(trace, [Policy("votes"), Policy("entropy")], metric="matthews", points=9):
-        for point in range(len(curve.thresholds)):
-            decisions = curve.policy_at(point).decide(trace)
-            assert curve.speedup[point] == pytest.approx(decisions.speedup)
-            assert curve.score[point] == pytest.approx(METRICS["matthews"](trace.labels, decisions.answer))
+        check_against_deciding(trace, curve)
 
 
 def test_a_curve_runs_from_leaving_at_once_to_never_leaving_early():
-    trace = random_trace(4)
-    for curve in sweep(trace):
+    for curve in sweep(random_trace(4), variants()):
         assert curve.speedup.max() == 4
         assert curve.speedup.min() == 1
 
 
 def test_no_threshold_is_a_score_that_occurs():
     trace = random_trace(5)
-    for curve in sweep(trace, points=10_000):
-        scores = curve.policy.opinion(trace.logits).score * STRATEGIES[curve.policy.strategy].sign
-        assert not np.isin(curve.thresholds, scores).any()
+    for curve in sweep(trace, variants(), points=10_000):
+        assert not np.isin(curve.levels, curve.candidate.opinion.score).any()
 
 
 def test_every_strategy_and_every_k_is_tried():
-    assert {policy.strategy for policy in variants()} == set(STRATEGIES)
-    assert [policy.settings["k"] for policy in variants(["votes"])] == [0, 0.25, 0.5, 0.75]
+    trace = random_trace(0)
+    assert {candidate.policy.strategy for candidate in candidates(trace)} == set(STRATEGIES)
+    for name in ("votes", "soft_votes"):
+        assert [policy.settings["k"] for policy in variants([name])] == list(KS)
+        assert [curve.candidate.policy.settings["k"] for curve in sweep(trace, [name], ks=[0.1])] == [0.1]
+
+
+def test_costs_other_than_layers():
+    trace = random_trace(1)
+    [by_layer], [by_time] = sweep(trace, ["margin"]), sweep(trace, ["margin"], costs=[10.0, 11.0, 12.0, 20.0])
+    np.testing.assert_array_equal(by_layer.score, by_time.score)
+    decisions = by_time.policy_at(40).decide(trace)
+    assert by_time.speedup[40] == pytest.approx(20 / np.array([10, 11, 12, 20])[decisions.exit].mean())
 
 
 def test_scores_that_are_no_numbers_leave_last():
@@ -68,9 +102,9 @@ def test_scores_that_are_no_numbers_leave_last():
 
 class TestPoints:
     CURVE = Curve(
-        Policy("votes", None, {"k": 0.5}),
+        Candidate(Policy("votes", None, {"k": 0.5}), Opinion(np.zeros((1, 1)), np.zeros((1, 1)))),
         "accuracy",
-        thresholds=np.array([1.0, 2, 3, 4, 5]),
+        levels=np.array([1.0, 2, 3, 4, 5]),
         score=np.array([0.70, 0.90, 0.85, 0.90, 0.88]),
         speedup=np.array([4.0, 2.5, 2.0, 1.5, 1.0]),
     )
@@ -94,14 +128,23 @@ class TestPoints:
 
     def test_name_and_policy(self):
         assert self.CURVE.name == "votes (k=0.5)"
+        assert self.CURVE.strategy == "votes"
         assert self.CURVE.policy_at(1) == Policy("votes", 2.0, {"k": 0.5})
+
+    def test_best_of_several(self):
+        faster = replace(self.CURVE, speedup=self.CURVE.speedup + 0.1, levels=self.CURVE.levels + 10)
+        assert best_of([self.CURVE, faster], 1.3) == Policy("votes", 12.0, {"k": 0.5})
+        assert best_of([self.CURVE, faster], 9) is None
 
 
 @pytest.mark.parametrize(
     ("trace", "metric", "message"),
     [
-        (Trace(np.zeros((2, 2, 2))), "accuracy", "sweeping needs labels"),
-        (random_trace(0), "bleu", "metric 'bleu' cannot be swept; choose one of: accuracy"),
+        (Trace(np.zeros((2, 2, 2))), "accuracy", "a sweep needs labels, and this trace has none"),
+        (Trace(np.zeros((0, 2, 2)), np.zeros(0, dtype=int)), "accuracy", "no texts to sweep"),
+        (random_trace(0), "bleu", "metric 'bleu' does not score single_label_classification with 3 classes; choose"),
+        (random_trace(0), "accuracy_and_f1", "choose one of: accuracy, matthews"),
+        (multi_label_trace(0), "matthews", "choose one of: accuracy, micro_f1"),
     ],
 )
 def test_refuses(trace, metric, message):

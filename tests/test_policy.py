@@ -10,9 +10,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from exitpoll.errors import InputError
+from exitpoll.numerics import softmax
 from exitpoll.policy import Policy
-from exitpoll.strategies import STRATEGIES, softmax
+from exitpoll.strategies import STRATEGIES
+from exitpoll.tasks import MULTI_LABEL, REGRESSION
 from exitpoll.trace import Trace
+from tests.samples import SETTINGS, multi_label_trace, regression_trace, settings_of
 
 # Two texts, four exits, three classes: what every head predicts.
 PREDICTED = np.array([[0, 1, 1, 1], [2, 2, 0, 1]])
@@ -78,7 +81,7 @@ class TestLaws:
     @given(seed=st.integers(0, 10**6))
     def test_a_policy_that_never_leaves_answers_as_the_last_head(self, name, seed):
         trace = random_trace(seed)
-        decisions = Policy(name).decide(trace)
+        decisions = Policy(name, None, settings_of(name)).decide(trace)
         np.testing.assert_array_equal(decisions.answer, trace.logits[:, -1].argmax(axis=-1))
         assert decisions.speedup == 1
 
@@ -87,7 +90,7 @@ class TestLaws:
     def test_a_stricter_threshold_never_lowers_the_mean_depth(self, name, seed, low, step):
         trace = random_trace(seed)
         sign = STRATEGIES[name].sign
-        loose, strict = (Policy(name, sign * level).decide(trace) for level in (low, low + step))
+        loose, strict = (Policy(name, sign * level, settings_of(name)).decide(trace) for level in (low, low + step))
         assert (strict.depth >= loose.depth).all()
 
     @pytest.mark.parametrize("name", STRATEGIES)
@@ -95,7 +98,7 @@ class TestLaws:
         trace = random_trace(0)
         logits = trace.logits.copy()
         logits[3, 0, 0] = np.nan
-        always = Policy(name, -1e9 * STRATEGIES[name].sign)
+        always = Policy(name, -1e9 * STRATEGIES[name].sign, settings_of(name))
         decisions = always.decide(Trace(logits))
         assert decisions.exit[3] == 5
         assert (np.delete(decisions.exit, 3) == 0).all()
@@ -105,7 +108,7 @@ class TestLaws:
     def test_live_equals_replay(self, name, seed, level):
         """Texts that are asked exit by exit, in a batch that shrinks, leave where the trace says."""
         trace = random_trace(seed, texts=12)
-        policy = Policy(name, level)
+        policy = Policy(name, level, settings_of(name))
         replay = policy.decide(trace)
         levels, ends = policy.levels(6), policy.ends(trace.layers)
         inside = np.arange(len(trace))
@@ -126,13 +129,55 @@ class TestLaws:
         np.testing.assert_array_equal(parts.answer, whole.answer)
 
 
+class TestProblemTypes:
+    def test_multi_label(self):
+        logits = np.array([[[3.0, -3.0], [4.0, 4.0]], [[0.1, -0.2], [2.0, -2.0]]])
+        trace = Trace(logits, np.array([[1, 0], [1, 1]]), about={"problem_type": MULTI_LABEL})
+        decisions = Policy("max_prob", 0.9, problem_type=MULTI_LABEL).decide(trace)
+        assert decisions.exit.tolist() == [0, 1]
+        assert decisions.answer.tolist() == [[1, 0], [1, 0]]
+        assert decisions.probability[0] == pytest.approx([1 / (1 + np.exp(-3)), 1 / (1 + np.exp(3))])
+        assert decisions.accuracy == 0.5
+        assert decisions.score("micro_f1") == pytest.approx(2 * 2 / (2 + 3))
+
+    def test_a_multi_label_policy_that_never_leaves_answers_as_the_last_head(self):
+        trace = multi_label_trace(1)
+        decisions = Policy("votes", problem_type=MULTI_LABEL).decide(trace)
+        np.testing.assert_array_equal(decisions.answer, trace.logits[:, -1] > 0)
+
+    def test_regression(self):
+        trace = regression_trace(1)
+        policy = Policy("patience", 1, {"within": 0.3}, problem_type=REGRESSION)
+        decisions = policy.decide(trace)
+        assert 1 < decisions.speedup < 4
+        np.testing.assert_array_equal(decisions.answer, trace.logits[np.arange(60), decisions.exit, 0])
+        assert np.isnan(decisions.probability).all()
+        assert decisions.score("r2") > 0.5
+
+
+@pytest.mark.parametrize(
+    ("policy", "name"),
+    [
+        (Policy("entropy"), "entropy"),
+        (Policy("votes", 1, {"k": 0.5}), "votes (k=0.5)"),
+        (Policy("max_prob", 1, {"temperatures": [1.0], "towards": "right"}), "max_prob (temperatures, towards=right)"),
+        (Policy("hybrid", 1, SETTINGS["hybrid"]), "hybrid (votes k=0.5 ≥ 1.5, entropy ≤ 0.4)"),
+        (Policy("learned", 0.9, SETTINGS["learned"]), "learned (towards=agreement)"),
+    ],
+)
+def test_names(policy, name):
+    assert policy.name == name
+
+
 class TestFile:
     @pytest.mark.parametrize(
         "policy",
         [
             Policy(),
             Policy("votes", 1.5, {"k": 0.75}),
-            Policy("max_prob", [0.9, 0.8, 0.7], {"temperatures": [1.0, 2.0, 3.0]}, "head", "head", 6, {"risk": 0.01}),
+            Policy("max_prob", [0.9, 0.8, 0.7], {"temperatures": [1.0, 2.0, 3.0]}, "head", "head", 6),
+            Policy("patience", 2, {"within": 0.1}, problem_type=REGRESSION, certificate={"risk": 0.01}),
+            *(Policy(name, 0.9, settings) for name, settings in SETTINGS.items()),
         ],
     )
     def test_round_trip(self, tmp_path, policy):
@@ -169,8 +214,31 @@ class TestRefusals:
             Policy("votes", [1, 2]).decide(TRACE)
 
     def test_settings_that_a_strategy_does_not_have(self):
-        with pytest.raises(InputError, match=r"strategy 'votes' does not take settings \{'q': 1\}"):
+        with pytest.raises(InputError, match="strategy 'votes' cannot be asked with these settings: q"):
             Policy("votes", 1, {"q": 1}).decide(TRACE)
+
+    def test_a_learned_strategy_that_has_learned_nothing(self):
+        with pytest.raises(InputError, match="strategy 'learned' must be fitted to a trace first"):
+            Policy("learned", 0.9).decide(TRACE)
+
+    def test_temperatures_for_fewer_exits(self):
+        with pytest.raises(InputError, match="strategy 'max_prob' cannot be asked with these settings: temperatures"):
+            Policy("max_prob", 0.9, {"temperatures": [1.0, 2.0]}).decide(TRACE)
+
+    def test_a_threshold_that_is_no_number(self):
+        with pytest.raises(InputError, match="a threshold is not a number"):
+            Policy("votes", float("nan"))
+
+    def test_another_kind_of_task(self):
+        with pytest.raises(InputError, match="the policy is for single_label_classification, the trace for regression"):
+            Policy("patience", 1).decide(regression_trace(0))
+
+    @pytest.mark.parametrize("name", ["model", "runtime"])
+    def test_another_model_or_runtime(self, name):
+        policy = Policy("votes", 1, certificate={"about": {name: "ours"}})
+        policy.decide(Trace(TRACE.logits, about={name: "ours"}))
+        with pytest.raises(InputError, match=f"calibrated on {name} ours, the trace is from {name} theirs"):
+            policy.decide(Trace(TRACE.logits, about={name: "theirs"}))
 
     @pytest.mark.parametrize("name", ["answer", "fallback"])
     def test_unknown_rules(self, name):

@@ -11,7 +11,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from exitpoll.errors import InputError
-from exitpoll.strategies import STRATEGIES, log_softmax, softmax, strategy_named, votes
+from exitpoll.numerics import log_softmax, softmax
+from exitpoll.strategies import FEATURES, STRATEGIES, features, strategy_named, votes
+from exitpoll.strategies import ask as ask_any
+from exitpoll.tasks import MULTI_LABEL, REGRESSION, SINGLE_LABEL
+from tests.samples import multi_label_trace, regression_trace, settings_of
 
 SEED_VOTES = json.loads((Path(__file__).parent / "data" / "seed_votes.json").read_text())
 LN2 = np.log(2)
@@ -24,7 +28,7 @@ def of(probabilities):
 
 
 def ask(name, logits, **settings):
-    return STRATEGIES[name].function(logits, **settings)
+    return STRATEGIES[name].function(logits, **(settings or settings_of(name)))
 
 
 def predicting(classes, count=3):
@@ -87,6 +91,46 @@ class TestByHand:
         high = np.sqrt(1 / 8)
         expected = high / (2 * high + 1 / 4)
         assert ask("geometric", of([HALF_FIRST, HALF_SECOND])).score[0, 1] == pytest.approx(expected)
+
+    def test_hybrid_counts_the_policies_that_fire(self):
+        sure, unsure = [0.98, 0.01, 0.01], [0.4, 0.3, 0.3]
+        members = [
+            {"strategy": "votes", "threshold": 2, "settings": {"k": 0}},
+            {"strategy": "entropy", "threshold": 0.2},
+        ]
+        opinion = ask("hybrid", of([unsure, sure, [0.3, 0.4, 0.3], [0.3, 0.4, 0.3]]), policies=members)
+        assert opinion.score[0].tolist() == [0, 2, 1, 1]  # votes: 1, 2, 2, 2; only exit 2 is sure
+        assert opinion.answer[0].tolist() == [0, 0, 0, 1]  # at exit 4 it is two votes each: the head's class
+
+    def test_hybrid_answers_as_the_policy_that_fires(self):
+        members = [
+            {"strategy": "votes", "threshold": 9, "settings": {"k": 0}},
+            {"strategy": "entropy", "threshold": 0.2},
+        ]
+        first, sure = [0.6, 0.3, 0.1], [0.01, 0.98, 0.01]
+        opinion = ask("hybrid", of([first, first, sure]), policies=members)
+        assert opinion.answer[0].tolist() == [0, 0, 1]  # the vote would still be for class 0
+
+    def test_learned_is_a_logistic_regression_for_each_exit(self):
+        logits = of([HALF_FIRST, HALF_SECOND])
+        weights = [[0.0] * len(FEATURES) for _ in range(2)]
+        weights[0][FEATURES.index("margin")] = 4.0  # margin is 1/4
+        weights[1][FEATURES.index("votes")] = 2.0  # one vote of two
+        opinion = ask("learned", logits, weights=weights, biases=[-1.0, 0.0])
+        assert opinion.score[0] == pytest.approx([0.5, 1 / (1 + np.exp(-1))])
+        assert opinion.answer[0].tolist() == [0, 1]
+
+    def test_features(self):
+        told = dict(zip(FEATURES, features(of([HALF_FIRST, HALF_SECOND, HALF_SECOND]))[0, 2], strict=True))
+        assert told["log-odds"] == pytest.approx(0)
+        assert told["margin"] == pytest.approx(1 / 4)
+        assert told["entropy"] == pytest.approx(1.5 * LN2 / np.log(3))
+        assert told["run"] == 1
+        assert told["votes"] == pytest.approx(2 / 3)
+        assert told["soft votes"] == pytest.approx(np.log((5 / 12) / (7 / 12)))
+        first, second, third = (1 / 32) ** (1 / 3), (1 / 16) ** (1 / 3), 1 / 4
+        assert told["geometric"] == pytest.approx(np.log(second / (first + third)))
+        assert told["divergence"] == 0
 
 
 class TestSeed:
@@ -172,9 +216,46 @@ class TestLaws:
         assert ask(name, sure).answer[0, -1] == 1
 
 
+class TestProblemTypes:
+    @pytest.mark.parametrize("name", STRATEGIES)
+    def test_multi_label_is_as_sure_as_its_least_sure_label(self, name):
+        logits = multi_label_trace(0, texts=5).logits
+        opinion = ask_any(name, logits, settings_of(name), MULTI_LABEL)
+        assert opinion.score.shape == (5, 4)
+        assert opinion.answer.shape == (5, 4, 3)
+        for label in range(3):
+            alone = ask_any(name, logits[..., [label]], settings_of(name), MULTI_LABEL)
+            assert (opinion.score <= alone.score).all()
+            np.testing.assert_array_equal(opinion.answer[..., label], alone.answer[..., 0])
+
+    def test_one_label_is_a_question_with_two_classes(self):
+        logits = np.array([[[0.3], [-2.0]]])
+        opinion = ask_any("max_prob", logits, {}, MULTI_LABEL)
+        assert opinion.score[0] == pytest.approx([1 / (1 + np.exp(-0.3)), 1 / (1 + np.exp(-2))])
+        assert opinion.answer[0, :, 0].tolist() == [1, 0]
+
+    def test_values_leave_when_they_are_stable(self):
+        logits = np.array([1.0, 1.05, 1.2, 1.25, 1.22])[None, :, None]
+        opinion = ask_any("patience", logits, {"within": 0.1}, REGRESSION)
+        assert opinion.score[0].tolist() == [0, 1, 0, 1, 2]
+        assert opinion.answer[0].tolist() == [1.0, 1.05, 1.2, 1.25, 1.22]
+
+    @pytest.mark.parametrize(
+        "name", [name for name, row in STRATEGIES.items() if not row.regression and name != "hybrid"]
+    )
+    def test_other_strategies_need_classes(self, name):
+        with pytest.raises(InputError, match=f"strategy '{name}' needs classes; regression can leave early by: pat"):
+            ask_any(name, regression_trace(0).logits, {}, REGRESSION)
+
+    def test_one_class_is_none(self):
+        with pytest.raises(InputError, match="needs two of them or more"):
+            ask_any("entropy", np.zeros((2, 3, 1)), {}, SINGLE_LABEL)
+
+
 def test_softmax_sums_to_one():
     np.testing.assert_allclose(softmax(random_logits(3)).sum(axis=-1), 1)
     assert (log_softmax(np.array([[1e308, -1e308]])) == [0, -1e4]).all()
+    assert np.isfinite(log_softmax(np.array([[np.inf, np.nan], [-np.inf, -np.inf]]))).all()
 
 
 def test_unknown_strategy():

@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from exitpoll.errors import InputError
-from exitpoll.policy import Decisions
-from exitpoll.strategies import softmax, votes
+from exitpoll.numerics import predicted, sigmoid, softmax
+from exitpoll.policy import Decisions, probability_of
+from exitpoll.strategies import ask
+from exitpoll.tasks import MULTI_LABEL, REGRESSION, predictions
 from exitpoll.trace import Trace
 
 # ---- oracles --------------------------------------------------------------------------------------------------------
@@ -40,8 +41,8 @@ def consistency_oracle(trace: Trace, *, for_good: bool = True) -> Decisions:
     Returns:
         Its decisions: the full model's answers, as early as possible.
     """
-    predicted = predictions_of(trace)
-    agrees = predicted == predicted[:, -1:]
+    said = predictions_of(trace)
+    agrees = said == said[:, -1:]
     if for_good:
         agrees = np.logical_and.accumulate(agrees[:, ::-1], axis=1)[:, ::-1]
     return _leave_at_first(trace, agrees)
@@ -68,16 +69,39 @@ def _leave_at_first(trace: Trace, flags: NDArray) -> Decisions:
     exit_number = (flags | ends).argmax(axis=1)
     rows = np.arange(len(trace))
     heads = np.nan_to_num(trace.logits[rows, exit_number])  # (texts, classes)
-    answer = heads.argmax(axis=-1)
-    return Decisions(exit_number, answer, softmax(heads)[rows, answer], tuple(trace.layers), trace.labels)
+    answer = predictions(heads, trace.problem_type)
+    probability = probability_of(heads, answer, trace.problem_type)
+    return Decisions(exit_number, answer, probability, tuple(trace.layers), trace.labels)
 
 
 # ---- exits one by one -----------------------------------------------------------------------------------------------
 
 
 def predictions_of(trace: Trace) -> NDArray:
-    """Give the class of every head: (texts, exits)."""
-    return np.nan_to_num(np.asarray(trace.logits)).argmax(axis=-1)
+    """Give the class of every head, (texts, exits); a set of labels counts as a class of its own."""
+    return _as_classes(trace)[0]
+
+
+def _as_classes(trace: Trace) -> tuple[NDArray, NDArray | None]:
+    """Give what heads say, (texts, exits), and the labels, (texts,), as class numbers."""
+    if trace.problem_type == REGRESSION:
+        raise InputError("values cannot be compared as classes can; this trace is of a regression")
+    logits, labels = np.asarray(trace.logits), trace.labels
+    if trace.problem_type != MULTI_LABEL:
+        return predicted(logits), None if labels is None else np.asarray(labels)
+    sets = (np.nan_to_num(logits) > 0).reshape(-1, logits.shape[-1])
+    known = np.zeros((0, logits.shape[-1]), dtype=bool) if labels is None else np.asarray(labels) > 0
+    numbers = _numbered(np.concatenate([sets, known]))
+    said = numbers[: len(sets)].reshape(logits.shape[:2])
+    return said, None if labels is None else numbers[len(sets) :]
+
+
+def _confidence(trace: Trace) -> NDArray:
+    """Give how likely every head makes its own answer: (texts, exits)."""
+    logits = np.asarray(trace.logits)
+    if trace.problem_type == MULTI_LABEL:
+        return sigmoid(np.abs(np.nan_to_num(logits.astype(np.float64)))).prod(axis=-1)
+    return softmax(logits).max(axis=-1)
 
 
 @dataclass(frozen=True)
@@ -113,7 +137,7 @@ def calibration_error(trace: Trace, bins: int = 15) -> NDArray:
     Returns:
         Errors, (exits,).
     """
-    right, confidence = _right(trace), softmax(trace.logits).max(axis=-1)
+    right, confidence = _right(trace), _confidence(trace)
     bin_of = np.minimum((confidence * bins).astype(int), bins - 1)  # (texts, exits)
     gaps = [
         sum(abs((right[:, exit_number] - confidence[:, exit_number])[inside].sum()) for inside in _bins(column, bins))
@@ -137,7 +161,7 @@ def auroc(trace: Trace) -> NDArray:
         The chance that a right answer is given more confidently than a wrong one, ties counted half, (exits,); NaN
         where an exit is always right or always wrong.
     """
-    right, confidence = _right(trace), softmax(trace.logits).max(axis=-1)
+    right, confidence = _right(trace), _confidence(trace)
     return np.array([_rank_statistic(confidence[:, number], right[:, number]) for number in range(right.shape[1])])
 
 
@@ -156,8 +180,8 @@ def _rank_statistic(score: NDArray, right: NDArray) -> float:
 
 def disagreement(trace: Trace) -> NDArray:
     """Share of texts on which two exits differ: (exits, exits)."""
-    predicted = predictions_of(trace)
-    return (predicted[:, :, None] != predicted[:, None, :]).mean(axis=0)
+    said = predictions_of(trace)
+    return np.stack([(said != said[:, [number]]).mean(axis=0) for number in range(said.shape[1])])
 
 
 def q_statistic(trace: Trace) -> NDArray:
@@ -223,29 +247,33 @@ def information(trace: Trace) -> Information:
     Returns:
         Estimates from the counts of this trace.
     """
-    right, predicted = _right(trace), predictions_of(trace)
-    exits = right.shape[1]
-    assert trace.labels is not None
-    labels = np.asarray(trace.labels)
+    trace.gold("measuring information")
+    said, labels = _as_classes(trace)
+    assert labels is not None
+    exits = said.shape[1]
     label_entropy = _entropy(labels)
-    patterns = [_numbered(predicted[:, : number + 1]) for number in range(exits)]
+    patterns = [_numbered(said[:, : number + 1]) for number in range(exits)]
     joint = np.array([_mutual_information(pattern, labels) for pattern in patterns])
     redundancy = np.array(
-        [
-            max((_mutual_information(predicted[:, i], predicted[:, j]) for j in range(i)), default=0.0)
-            for i in range(exits)
-        ]
+        [max((_mutual_information(said[:, i], said[:, j]) for j in range(i)), default=0.0) for i in range(exits)]
     )
-    classes = max(trace.logits.shape[-1], 2)
+    classes = len(np.unique(labels)) if trace.problem_type == MULTI_LABEL else trace.logits.shape[-1]
     return Information(
         label_entropy=label_entropy,
-        relevancy=np.array([_mutual_information(predicted[:, number], labels) for number in range(exits)]),
+        relevancy=np.array([_mutual_information(said[:, number], labels) for number in range(exits)]),
         redundancy=redundancy,
         joint=joint,
-        fano=(label_entropy - joint - 1) / np.log2(classes),
+        fano=(label_entropy - joint - 1) / np.log2(max(classes, 2)),
         hellman_raviv=(label_entropy - joint) / 2,
-        vote_error=(votes(np.asarray(trace.logits), k=0.0).answer != labels[:, None]).mean(axis=0),
+        vote_error=_vote_error(trace),
     )
+
+
+def _vote_error(trace: Trace) -> NDArray:
+    """Say how often the vote of the first l heads errs: (exits,)."""
+    voted = ask("votes", np.asarray(trace.logits), {"k": 0.0}, trace.problem_type).answer
+    wrong = voted != trace.gold("a vote's error")[:, None]
+    return (wrong.any(axis=-1) if wrong.ndim == 3 else wrong).mean(axis=0)
 
 
 def _numbered(rows: NDArray) -> NDArray:
@@ -267,7 +295,7 @@ def _mutual_information(first: NDArray, second: NDArray) -> float:
 
 def _right(trace: Trace) -> NDArray:
     """Say which heads are right: (texts, exits)."""
-    if trace.labels is None:
-        raise InputError("this trace has no labels; record it on labelled texts")
-    labels: Any = np.asarray(trace.labels)
-    return predictions_of(trace) == labels[:, None]
+    trace.gold("telling what is right")
+    said, labels = _as_classes(trace)
+    assert labels is not None
+    return said == labels[:, None]

@@ -2,19 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from exitpoll.candidates import KS, Candidate, candidates
 from exitpoll.errors import InputError
 from exitpoll.policy import Policy
-from exitpoll.strategies import STRATEGIES
+from exitpoll.tallies import tally_named
+from exitpoll.tasks import DEFAULT_METRICS
 from exitpoll.trace import Trace
 
-KS = (0.0, 0.25, 0.5, 0.75)  # the seed's
 POINTS = 200
 
 
@@ -22,17 +22,21 @@ POINTS = 200
 class Curve:
     """One strategy at all its thresholds, from the fastest to never leaving early."""
 
-    policy: Policy  # strategy and settings, without a threshold
+    candidate: Candidate
     metric: str
-    thresholds: NDArray  # (points,) in natural units
+    levels: NDArray  # (points,) what scores must reach
     score: NDArray  # (points,)
     speedup: NDArray  # (points,)
 
     @property
+    def strategy(self) -> str:
+        """The strategy's name."""
+        return self.candidate.policy.strategy
+
+    @property
     def name(self) -> str:
         """Strategy and settings in words."""
-        settings = ", ".join(f"{name}={value}" for name, value in self.policy.settings.items())
-        return f"{self.policy.strategy} ({settings})" if settings else self.policy.strategy
+        return self.candidate.policy.name
 
     def best(self, least: float, most: float = np.inf) -> int | None:
         """Find the best point in a range of speed-ups, the faster of equals: the rule of the seed's tables.
@@ -56,85 +60,115 @@ class Curve:
 
     def policy_at(self, point: int) -> Policy:
         """Give the policy of a point."""
-        return Policy(self.policy.strategy, float(self.thresholds[point]), self.policy.settings)
+        return self.candidate.at(float(self.levels[point]))
 
     def front(self) -> NDArray:
         """Give the points that no other beats in both score and speed-up, by falling speed-up."""
-        order = np.lexsort((-self.score, -self.speedup))
-        best_so_far = np.maximum.accumulate(np.concatenate([[-np.inf], self.score[order][:-1]]))
-        return order[self.score[order] > best_so_far]
+        return front_of(self.speedup, self.score)
 
     def area(self, least: float, most: float) -> float:
         """Mean of the best score over a range of speed-ups, at a hundred evenly spaced; NaN if never so fast."""
         return float(np.mean([self.at(speedup) for speedup in np.linspace(least, most, 100)]))
 
 
-def variants(names: Iterable[str] | None = None, ks: Sequence[float] = KS) -> list[Policy]:
-    """List strategies with the settings worth trying.
+def front_of(speedup: NDArray, score: NDArray) -> NDArray:
+    """Find the points that no other beats in both score and speed-up.
 
     Args:
-        names: Which strategies; all by default.
-        ks: The exponents for votes and soft votes.
+        speedup: (points,)
+        score: (points,)
 
     Returns:
-        Policies without thresholds.
+        Their numbers, by falling speed-up and rising score.
     """
-    settings: dict[str, list[Mapping[str, Any]]] = {
-        "confident_patience": [{"confidence": confidence} for confidence in (0.8, 0.9, 0.95, 0.99)],
-        "js_patience": [{"divergence": divergence} for divergence in (0.001, 0.01, 0.05, 0.1)],
-        "votes": [{"k": k} for k in ks],
-        "soft_votes": [{"k": k} for k in ks],
-    }
-    return [Policy(name, None, each) for name in names or STRATEGIES for each in settings.get(name, [{}])]
+    order = np.lexsort((-score, -speedup))
+    best_so_far = np.maximum.accumulate(np.concatenate([[-np.inf], score[order][:-1]]))
+    return order[score[order] > best_so_far]
+
+
+def best_of(curves: Iterable[Curve], least: float, most: float = np.inf) -> Policy | None:
+    """Find the best policy of several curves in a range of speed-ups, the faster of equals.
+
+    Args:
+        curves: Curves of one trace.
+        least: Lowest speed-up.
+        most: Highest speed-up.
+
+    Returns:
+        The policy, or None where no curve has a point in the range.
+    """
+    found = [(curve, point) for curve in curves if (point := curve.best(least, most)) is not None]
+    if not found:
+        return None
+    curve, point = max(found, key=lambda each: (each[0].score[each[1]], each[0].speedup[each[1]]))
+    return curve.policy_at(point)
 
 
 def sweep(
-    trace: Trace, policies: Iterable[Policy] | None = None, *, metric: str = "accuracy", points: int = POINTS
+    trace: Trace,
+    strategies: Iterable[str | Policy] | None = None,
+    *,
+    ks: Sequence[float] = KS,
+    metric: str | None = None,
+    points: int = POINTS,
+    costs: Sequence[float] | None = None,
 ) -> list[Curve]:
-    """Score every policy at every threshold, from one recording.
+    """Score every strategy at every threshold, from one recording.
 
     Args:
         trace: A trace with labels.
-        policies: Strategies and settings; all of `variants` by default.
-        metric: The task's metric: accuracy, accuracy_and_f1 or matthews.
+        strategies: Names, which stand for all their variants, or policies, which stand for themselves; all strategies
+            by default.
+        ks: The exponents for votes and soft votes.
+        metric: What to score by; the task's, as the trace notes it, by default.
         points: Thresholds of each; strategies that can take fewer values have fewer.
+        costs: What leaving at each exit costs, (exits,), milliseconds for instance; its layer by default.
 
     Returns:
-        A curve for each policy.
+        A curve for each strategy and setting; a speed-up is the last exit's cost over the mean cost.
     """
-    if trace.labels is None:
-        raise InputError("sweeping needs labels to score by; record the trace on labelled texts")
-    if metric not in FROM_COUNTS:
-        raise InputError(f"metric '{metric}' cannot be swept; choose one of: {', '.join(FROM_COUNTS)}")
-    return [_curve(trace, policy, metric, points) for policy in policies or variants()]
+    trace.gold("a sweep")
+    if not len(trace):
+        raise InputError("the trace has no texts to sweep")
+    metric = metric or trace.about.get("metric") or DEFAULT_METRICS[trace.problem_type]
+    weights = np.asarray(trace.layers if costs is None else costs, dtype=np.float64)
+    return [curve_of(trace, each, metric, points, weights) for each in candidates(trace, strategies, ks)]
 
 
-def _curve(trace: Trace, policy: Policy, metric: str, points: int) -> Curve:
-    """Sweep one policy.
+def curve_of(trace: Trace, candidate: Candidate, metric: str, points: int, costs: NDArray) -> Curve:
+    """Sweep the thresholds of one candidate.
 
     With M_l the highest score up to exit l, a text leaves at exit l for just the thresholds in (M_{l−1}, M_l]. So
-    every text enters and leaves the counts of an exit once, however many thresholds there are.
+    every text enters and leaves the sums of an exit once, however many thresholds there are.
+
+    Args:
+        trace: A trace with labels.
+        candidate: A strategy, and what it makes of this trace.
+        metric: What to score by.
+        points: How many thresholds to try.
+        costs: What leaving at each exit costs, (exits,).
+
+    Returns:
+        Its curve.
     """
-    opinion = policy.opinion(np.asarray(trace.logits))
-    highest = np.maximum.accumulate(opinion.score[:, :-1], axis=1)  # (texts, exits - 1)
+    classes = trace.logits.shape[-1]
+    tally, gold = tally_named(metric, trace.problem_type, classes), trace.gold("a sweep")
+    highest = np.maximum.accumulate(candidate.opinion.score[:, :-1], axis=1)  # (texts, exits - 1)
     levels = _grid(highest, points)  # rising
-    labels, classes = np.asarray(trace.labels), trace.logits.shape[-1]
-    cells = labels[:, None] * classes + opinion.answer  # (texts, exits) which cell of the confusion table
-    confusion = np.zeros((len(levels) + 1, classes * classes))
-    layers_run = np.zeros(len(levels) + 1)
+    sums: NDArray | float = 0.0  # (levels + 1, notes)
+    paid = np.zeros(len(levels) + 1)
     enters = np.zeros(len(trace), dtype=np.int64)  # the first level at which a text still is at this exit
-    for number, layer in enumerate(trace.layers):
-        last = number == len(trace.layers) - 1
+    for number, cost in enumerate(costs):
+        last = number == len(costs) - 1
         leaves = np.full(len(trace), len(levels)) if last else np.searchsorted(levels, highest[:, number], side="right")
+        notes = tally.notes(gold, candidate.opinion.answer[:, number], classes).T  # (notes, texts)
         for where, sign in ((enters, 1), (leaves, -1)):
-            flat = np.bincount(where * classes**2 + cells[:, number], minlength=confusion.size)
-            confusion += sign * flat.reshape(confusion.shape)
-            layers_run += sign * layer * np.bincount(where, minlength=len(layers_run))
+            sums = sums + sign * np.stack([np.bincount(where, note, len(levels) + 1) for note in notes], axis=-1)
+            paid += sign * cost * np.bincount(where, minlength=len(paid))
         enters = leaves
-    tables = confusion.cumsum(axis=0)[:-1].reshape(-1, classes, classes)  # (points, gold, answer)
-    mean_depth = layers_run.cumsum()[:-1] / len(trace)
-    sign = STRATEGIES[policy.strategy].sign
-    return Curve(policy, metric, levels * sign, FROM_COUNTS[metric](tables), trace.layers[-1] / mean_depth)
+    score = tally.score(np.cumsum(sums, axis=0)[:-1])
+    mean_cost = paid.cumsum()[:-1] / len(trace)
+    return Curve(candidate, metric, levels, score, costs[-1] / mean_cost)
 
 
 def _grid(scores: NDArray, points: int) -> NDArray:
@@ -147,31 +181,3 @@ def _grid(scores: NDArray, points: int) -> NDArray:
         between = between[np.linspace(0, len(between) - 1, points).round().astype(int)]
     margin = 0.6180 * max(1.0, abs(values[0]), abs(values[-1]))
     return np.unique(np.concatenate([[values[0] - margin], between, [values[-1] + margin]]))
-
-
-# ---- metrics from tables of counts (points, gold, answer) -----------------------------------------------------------
-
-
-def _accuracy(tables: NDArray) -> NDArray:
-    """Share of right answers."""
-    return np.trace(tables, axis1=1, axis2=2) / tables.sum(axis=(1, 2))
-
-
-def _accuracy_and_f1(tables: NDArray) -> NDArray:
-    """Mean of accuracy and the F1 of class 1."""
-    right = tables[:, 1, 1]
-    said, gold = tables[:, :, 1].sum(axis=1), tables[:, 1, :].sum(axis=1)
-    f1 = np.divide(2 * right, said + gold, out=np.zeros(len(tables)), where=said + gold > 0)
-    return (_accuracy(tables) + f1) / 2
-
-
-def _matthews(tables: NDArray) -> NDArray:
-    """Matthews correlation, for any number of classes (Gorodkin, 2004)."""
-    said, gold = tables.sum(axis=1), tables.sum(axis=2)  # (points, classes)
-    texts = tables.sum(axis=(1, 2))
-    covariance = np.trace(tables, axis1=1, axis2=2) * texts - (said * gold).sum(axis=1)
-    scale = np.sqrt((texts**2 - (said**2).sum(axis=1)) * (texts**2 - (gold**2).sum(axis=1)))
-    return np.divide(covariance, scale, out=np.zeros(len(tables)), where=scale > 0)
-
-
-FROM_COUNTS = {"accuracy": _accuracy, "accuracy_and_f1": _accuracy_and_f1, "matthews": _matthews}

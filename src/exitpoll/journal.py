@@ -11,7 +11,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from exitpoll.objectives import REGRESSION, SINGLE_LABEL, closest_earlier
+from exitpoll.objectives import closest_earlier
+from exitpoll.tasks import REGRESSION, SINGLE_LABEL
 
 
 class Journal:

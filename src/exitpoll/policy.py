@@ -13,8 +13,9 @@ from numpy.typing import NDArray
 
 from exitpoll.errors import InputError
 from exitpoll.folders import read_json, write_json
-from exitpoll.strategies import Opinion, softmax, strategy_named
-from exitpoll.tasks import METRICS
+from exitpoll.numerics import sigmoid, softmax
+from exitpoll.strategies import Opinion, ask, strategy_named
+from exitpoll.tasks import METRICS, MULTI_LABEL, REGRESSION, SINGLE_LABEL, predictions
 from exitpoll.trace import Trace
 
 VERSION = 1
@@ -25,10 +26,10 @@ class Decisions:
     """Where texts left and what they were answered."""
 
     exit: NDArray  # (texts,) exit numbers from 0
-    answer: NDArray  # (texts,) class numbers
-    probability: NDArray  # (texts,) what the head at that exit gives the answer
+    answer: NDArray  # (texts,) class numbers, or values; (texts, classes) of 0 and 1 for multi-label
+    probability: NDArray  # (texts,) what the head at that exit gives the answer, NaN for a value; or of every label
     layers: Sequence[int]  # of each exit
-    labels: NDArray | None = None  # (texts,)
+    labels: NDArray | None = None  # as the answers
 
     @cached_property
     def depth(self) -> NDArray:
@@ -78,6 +79,7 @@ class Policy:
         fallback: Where no exit fires, answer as the "strategy" says at the end (most votes, say) or as the "head"
             there does. Without a threshold it is always the head: the full model's answer.
         max_depth: Leave after at most so many layers, fired or not.
+        problem_type: What is decided, as in transformers: one class, every label of several, or a value.
         certificate: What calibration promised, and what that rests on.
     """
 
@@ -87,14 +89,23 @@ class Policy:
     answer: str = "strategy"
     fallback: str = "strategy"
     max_depth: int | None = None
+    problem_type: str = SINGLE_LABEL
     certificate: Mapping[str, Any] | None = None
 
     def __post_init__(self) -> None:
         """Refuse what cannot be decided by."""
         strategy_named(self.strategy)
-        for name in ("answer", "fallback"):
-            if getattr(self, name) not in ("strategy", "head"):
-                raise InputError(f"{name} '{getattr(self, name)}' is unknown; choose one of: strategy, head")
+        for name, known in _CHOICES.items():
+            if getattr(self, name) not in known:
+                raise InputError(f"{name} '{getattr(self, name)}' is unknown; choose one of: {', '.join(known)}")
+        if self.threshold is not None and np.isnan(np.asarray(self.threshold, dtype=np.float64)).any():
+            raise InputError("a threshold is not a number")
+
+    @property
+    def name(self) -> str:
+        """Strategy and settings in words."""
+        words = [_in_words(key, value) for key, value in self.settings.items() if key not in ("weights", "biases")]
+        return f"{self.strategy} ({', '.join(words)})" if words else self.strategy
 
     def opinion(self, logits: NDArray) -> Opinion:
         """Ask the strategy.
@@ -106,9 +117,13 @@ class Policy:
             Its scores and answers.
         """
         try:
-            return strategy_named(self.strategy).function(logits, **self.settings)
-        except TypeError as error:
-            raise InputError(f"strategy '{self.strategy}' does not take settings {dict(self.settings)}") from error
+            return ask(self.strategy, logits, self.settings, self.problem_type)
+        except (TypeError, ValueError, KeyError) as error:
+            settings = ", ".join(self.settings) or "none"
+            reason = f"strategy '{self.strategy}' cannot be asked with these settings: {settings}"
+            if self.strategy == "learned" and "weights" not in self.settings:
+                reason = "strategy 'learned' must be fitted to a trace first: calibrate does that"
+            raise InputError(reason) from error
 
     def levels(self, exits: int) -> NDArray:
         """Give what scores must reach to leave, exit by exit.
@@ -148,21 +163,54 @@ class Policy:
         Returns:
             The decisions, in the order of the texts.
         """
+        self.check(trace)
         parts = [self._decide(part) for part in trace.chunks()] or [self._decide(trace)]
         exit_numbers, answers, probabilities = (np.concatenate(column) for column in zip(*parts, strict=True))
         return Decisions(exit_numbers, answers, probabilities, tuple(trace.layers), trace.labels)
 
+    def check(self, trace: Trace) -> None:
+        """Refuse a trace that another model, another runtime or another kind of task made.
+
+        Args:
+            trace: The trace to decide on.
+        """
+        if trace.problem_type != self.problem_type:
+            raise InputError(f"the policy is for {self.problem_type}, the trace for {trace.problem_type}")
+        ours = (self.certificate or {}).get("about", {})
+        for name in ("model", "runtime"):
+            if name in ours and name in trace.about and ours[name] != trace.about[name]:
+                raise InputError(
+                    f"the policy was calibrated on {name} {ours[name]}, the trace is from {name} {trace.about[name]}; "
+                    "record and calibrate anew"
+                )
+
     def _decide(self, trace: Trace) -> tuple[NDArray, NDArray, NDArray]:
         """Decide for texts that fit into memory."""
         logits = np.asarray(trace.logits)
-        opinion = self.opinion(logits)
-        fires = opinion.score >= self.levels(len(trace.layers))  # (texts, exits)
-        exit_number = (fires | self.ends(trace.layers)).argmax(axis=1)
+        exit_number, answer = self.settle(logits, self.opinion(logits), trace.layers)
+        heads = np.nan_to_num(logits[np.arange(len(logits)), exit_number])  # (texts, classes)
+        return exit_number, answer, probability_of(heads, answer, self.problem_type)
+
+    def settle(self, logits: NDArray, opinion: Opinion, layers: Sequence[int]) -> tuple[NDArray, NDArray]:
+        """Find where texts leave and what they are answered, once the strategy has spoken.
+
+        Args:
+            logits: (texts, exits, classes)
+            opinion: What the strategy makes of them.
+            layers: The layer of each exit.
+
+        Returns:
+            Exit numbers, (texts,), and answers.
+        """
+        fires = opinion.score >= self.levels(len(layers))  # (texts, exits)
+        exit_number = (fires | self.ends(layers)).argmax(axis=1)
         rows = np.arange(len(logits))
-        heads = np.nan_to_num(logits[rows, exit_number])  # (texts, classes)
         by_strategy = np.where(fires[rows, exit_number], self.answer == "strategy", self._falls_back_on_strategy)
-        answer = np.where(by_strategy, opinion.answer[rows, exit_number], heads.argmax(axis=-1))
-        return exit_number, answer, softmax(heads)[rows, answer]
+        answer = opinion.answer[rows, exit_number]
+        if not by_strategy.all():
+            heads = predictions(np.nan_to_num(logits[rows, exit_number]), self.problem_type)
+            answer = np.where(by_strategy.reshape(-1, *[1] * (answer.ndim - 1)), answer, heads)
+        return exit_number, answer
 
     @property
     def _falls_back_on_strategy(self) -> bool:
@@ -200,3 +248,42 @@ class Policy:
         if unknown:
             raise InputError(f"'{path}' has fields that no policy has: {', '.join(unknown)}")
         return cls(**content)
+
+
+_CHOICES = {
+    "answer": ("strategy", "head"),
+    "fallback": ("strategy", "head"),
+    "problem_type": (SINGLE_LABEL, MULTI_LABEL, REGRESSION),
+}
+
+
+def _in_words(key: str, value: Any) -> str:
+    """Write a setting as people read it: k=0.5, temperatures, votes k=0.5 ≥ 1.2."""
+    if key == "policies":
+        return ", ".join(_member_in_words(**member) for member in value)
+    return f"{key}={value:g}" if isinstance(value, int | float) else f"{key}={value}" if isinstance(value, str) else key
+
+
+def _member_in_words(strategy: str, threshold: float | None = None, settings: Mapping[str, Any] | None = None) -> str:
+    """Write a policy of a hybrid."""
+    sign = "≤" if strategy_named(strategy).falls else "≥"
+    limit = [] if threshold is None else [f"{sign} {threshold:.3g}"]
+    return " ".join([strategy, *(_in_words(key, value) for key, value in (settings or {}).items()), *limit])
+
+
+def probability_of(heads: NDArray, answer: NDArray, problem_type: str) -> NDArray:
+    """Say how likely a head makes an answer.
+
+    Args:
+        heads: Logits of one exit for each text, (texts, classes).
+        answer: The answers.
+        problem_type: As in transformers.
+
+    Returns:
+        Probabilities of the answers, (texts,); of every label, (texts, classes), for multi-label; NaN for values.
+    """
+    if problem_type == MULTI_LABEL:
+        return sigmoid(heads.astype(np.float64))
+    if problem_type == REGRESSION:
+        return np.full(len(heads), np.nan)
+    return softmax(heads)[np.arange(len(heads)), answer]

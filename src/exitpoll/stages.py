@@ -27,6 +27,7 @@ from exitpoll.journal import Journal
 from exitpoll.methods import SCHEDULES, TrainingSettings
 from exitpoll.model import EarlyExitModel
 from exitpoll.record import record_features
+from exitpoll.tasks import REGRESSION, SINGLE_LABEL
 from exitpoll.tokens import TokenisedTexts
 from exitpoll.trainer import (
     ExitTrainer,
@@ -245,7 +246,7 @@ def _ensemble(settings: TrainingSettings, problem_type: str) -> Objective:
     """Bind the paper's loss."""
     assert settings.weights is not None
     assert settings.diversity_weight is not None
-    if problem_type == objectives.REGRESSION:
+    if problem_type == REGRESSION:
         raise InputError(
             "the labels are numbers with fractions, so this is regression, where no distributions can be diverse: "
             "use the relevancy objective, or name another problem type"
@@ -264,7 +265,7 @@ def _ensemble(settings: TrainingSettings, problem_type: str) -> Objective:
 
 def _self_distillation(settings: TrainingSettings, problem_type: str) -> Objective:
     """Bind the self-distillation loss, which needs no labels."""
-    if problem_type != objectives.SINGLE_LABEL:
+    if problem_type != SINGLE_LABEL:
         raise InputError("self-distillation compares distributions over classes: use the relevancy objective")
     return lambda logits, labels: objectives.self_distillation(logits, temperature=settings.temperature)
 

@@ -8,13 +8,26 @@ threshold in natural units is turned the same way by `Strategy.sign`.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from exitpoll.errors import InputError
+from exitpoll.numerics import (
+    after_first,
+    depths,
+    jensen_shannon,
+    log_odds,
+    log_softmax,
+    predicted,
+    run_length,
+    sigmoid,
+    softmax,
+)
+from exitpoll.tasks import MULTI_LABEL, REGRESSION, SINGLE_LABEL
 
 
 @dataclass(frozen=True)
@@ -22,7 +35,7 @@ class Opinion:
     """What a strategy makes of the exits so far."""
 
     score: NDArray  # (texts, exits), −∞ where logits so far are not finite: such a text never leaves early
-    answer: NDArray  # (texts, exits) class numbers
+    answer: NDArray  # (texts, exits) class numbers or values; (texts, exits, classes) of 0 and 1 for multi-label
 
 
 def entropy(logits: NDArray, *, normalised: bool = False) -> Opinion:
@@ -32,8 +45,17 @@ def entropy(logits: NDArray, *, normalised: bool = False) -> Opinion:
     return _opinion(logits, -nats / (np.log(logits.shape[-1]) if normalised else 1.0), log_p.argmax(axis=-1))
 
 
-def max_prob(logits: NDArray, *, temperatures: Sequence[float] | None = None) -> Opinion:
-    """Highest probability of the current head, each exit at a temperature of its own (RightTool, section 3)."""
+def max_prob(logits: NDArray, *, temperatures: Sequence[float] | None = None, towards: str | None = None) -> Opinion:
+    """Highest probability of the current head, each exit at a temperature of its own (RightTool, section 3).
+
+    Args:
+        logits: (texts, exits, classes)
+        temperatures: (exits,) what `fit_temperatures` found; 1 by default.
+        towards: What they were fitted to; kept for the reader.
+
+    Returns:
+        The opinion.
+    """
     if temperatures is not None:
         logits = logits / np.asarray(temperatures, dtype=np.float64)[: logits.shape[1], None]
     p = softmax(logits)
@@ -49,41 +71,44 @@ def margin(logits: NDArray) -> Opinion:
 
 def patience(logits: NDArray) -> Opinion:
     """For how many exits the prediction has stood unchanged, 0 at the first (PABEE, equation 4)."""
-    predicted = _predicted(logits)
-    unchanged = predicted[:, 1:] == predicted[:, :-1]
-    return _opinion(logits, _run_length(_after_first(unchanged)), predicted)
+    answer = predicted(logits)
+    return _opinion(logits, run_length(after_first(answer[:, 1:] == answer[:, :-1])), answer)
+
+
+def stable(logits: NDArray, *, within: float = 0.1) -> Opinion:
+    """For how many exits the value has moved by at most `within`: patience for regression (PABEE, equation 5)."""
+    values = np.nan_to_num(logits[..., 0].astype(np.float64))  # (texts, exits)
+    steps = np.abs(values[:, 1:] - values[:, :-1])
+    return _opinion(logits, run_length(after_first(steps <= within)), values)
 
 
 def confident_patience(logits: NDArray, *, confidence: float = 0.9) -> Opinion:
     """For how many exits in a row the highest probability has reached `confidence` (PCEE-BERT)."""
     p = softmax(logits)
-    return _opinion(logits, _run_length(p.max(axis=-1) >= confidence), p.argmax(axis=-1))
+    return _opinion(logits, run_length(p.max(axis=-1) >= confidence), p.argmax(axis=-1))
 
 
 def js_patience(logits: NDArray, *, divergence: float = 0.05) -> Opinion:
     """For how many exits in a row the Jensen–Shannon divergence to the exit before has stayed below (F-PABEE)."""
     p = softmax(logits)
-    between = _jensen_shannon(p[:, 1:], p[:, :-1])  # (texts, exits - 1)
-    return _opinion(logits, _run_length(_after_first(between < divergence)), p.argmax(axis=-1))
+    between = jensen_shannon(p[:, 1:], p[:, :-1])  # (texts, exits - 1)
+    return _opinion(logits, run_length(after_first(between < divergence)), p.argmax(axis=-1))
 
 
 def votes(logits: NDArray, *, k: float = 0.5) -> Opinion:
     """V_l = max_c #{j ≤ l: argmax x_j = c} / l^k: all exits so far take a vote (the seed's voting strategy)."""
-    predicted = _predicted(logits)
-    ballots = predicted[..., None] == np.arange(logits.shape[-1])  # (texts, exits, classes)
-    counts = ballots.cumsum(axis=1)
+    heads = predicted(logits)
+    counts = (heads[..., None] == np.arange(logits.shape[-1])).cumsum(axis=1)  # (texts, exits, classes)
     most = counts.max(axis=-1)
     # Of classes with equally many votes the current head's wins; if it is not among them, the first.
-    answer = np.where(
-        np.take_along_axis(counts, predicted[..., None], -1)[..., 0] == most, predicted, counts.argmax(-1)
-    )
-    return _opinion(logits, most / _depths(logits) ** k, answer)
+    answer = np.where(_at(counts, heads) == most, heads, counts.argmax(axis=-1))
+    return _opinion(logits, most / depths(logits) ** k, answer)
 
 
 def soft_votes(logits: NDArray, *, k: float = 0.5) -> Opinion:
     """Probabilities in place of votes: max_c Σ_{j≤l} x_j[c] / l^k."""
     summed = softmax(logits).cumsum(axis=1)
-    return _opinion(logits, summed.max(axis=-1) / _depths(logits) ** k, summed.argmax(axis=-1))
+    return _opinion(logits, summed.max(axis=-1) / depths(logits) ** k, summed.argmax(axis=-1))
 
 
 def mean(logits: NDArray) -> Opinion:
@@ -93,9 +118,89 @@ def mean(logits: NDArray) -> Opinion:
 
 def geometric(logits: NDArray) -> Opinion:
     """Highest class of the geometric mean of the distributions (Zero Time Waste, equation 3, with equal weights)."""
-    averaged = log_softmax(logits).cumsum(axis=1) / _depths(logits)[:, None]
+    averaged = log_softmax(logits).cumsum(axis=1) / depths(logits)[:, None]
     p = softmax(averaged)
     return _opinion(logits, p.max(axis=-1), p.argmax(axis=-1))
+
+
+def hybrid(logits: NDArray, *, policies: Sequence[Mapping[str, Any]], problem_type: str = SINGLE_LABEL) -> Opinion:
+    """How many of several policies fire: leave when any does (the seed recommends votes with entropy), or when all do.
+
+    The answer is that of the first policy that fires, of the first of all where none does.
+
+    Args:
+        logits: (texts, exits, classes)
+        policies: Strategy, threshold and settings of each.
+        problem_type: As in transformers.
+
+    Returns:
+        The opinion; its natural unit is policies.
+    """
+    fires, answers = [], []
+    for policy in policies:
+        opinion = ask(policy["strategy"], logits, policy.get("settings", {}), problem_type)
+        fires.append(opinion.score >= strategy_named(policy["strategy"]).sign * policy["threshold"])
+        answers.append(opinion.answer)
+    first = np.argmax(fires, axis=0)  # (texts, exits)
+    rows, exits = np.indices(first.shape, sparse=True)
+    answer = np.array(answers)[first, rows, exits]
+    return _opinion(logits, np.array(fires).sum(axis=0).astype(np.float64), answer)
+
+
+def learned(
+    logits: NDArray, *, weights: Sequence[Sequence[float]], biases: Sequence[float], towards: str = "agreement"
+) -> Opinion:
+    """The chance that the head says what the last will say, or that it is right: logistic regression, exit by exit.
+
+    Args:
+        logits: (texts, exits, classes)
+        weights: (exits, features) what `fit_learned` found.
+        biases: (exits,)
+        towards: What was learned, "agreement" or "right"; kept for the reader.
+
+    Returns:
+        The opinion; the answer is the current head's.
+    """
+    exits = logits.shape[1]
+    rows, constants = np.asarray(weights)[:exits], np.asarray(biases)[:exits]
+    chance = sigmoid((features(logits) * rows).sum(axis=-1) + constants)
+    return _opinion(logits, chance, predicted(logits))
+
+
+FEATURES = ("log-odds", "margin", "entropy", "run", "votes", "soft votes", "geometric", "divergence")
+
+
+def features(logits: NDArray) -> NDArray:
+    """What the exits so far tell of the current head's answer.
+
+    Args:
+        logits: (texts, exits, classes)
+
+    Returns:
+        The numbers that `FEATURES` names, (texts, exits, features): the head's own confidence in three forms, for how
+        many exits it has said the same, how many of all exits say so, how likely their arithmetic and geometric mean
+        make it, and how far it moved from the exit before.
+    """
+    log_p = log_softmax(logits)
+    p = np.exp(log_p)
+    heads = p.argmax(axis=-1)
+    depth = depths(logits)
+    highest = np.partition(p, -2, axis=-1)[..., -2:] if p.shape[-1] > 2 else np.sort(p, axis=-1)
+    ballots = (heads[..., None] == np.arange(p.shape[-1])).cumsum(axis=1)
+    pooled = softmax(log_p.cumsum(axis=1) / depth[:, None])
+    return np.stack(
+        [
+            log_odds(highest[..., 1]),
+            highest[..., 1] - highest[..., 0],
+            -(p * log_p).sum(axis=-1) / np.log(p.shape[-1]),
+            run_length(after_first(heads[:, 1:] == heads[:, :-1])),
+            _at(ballots, heads) / depth,
+            log_odds(_at(p.cumsum(axis=1), heads) / depth),
+            log_odds(_at(pooled, heads)),
+            after_first(jensen_shannon(p[:, 1:], p[:, :-1])),
+        ],
+        axis=-1,
+    )
 
 
 @dataclass(frozen=True)
@@ -104,6 +209,8 @@ class Strategy:
 
     function: Callable[..., Opinion]
     falls: bool = False
+    regression: Callable[..., Opinion] | None = None  # what takes its place where the answer is a value
+    asks_others: bool = False  # made of other strategies, it leaves the problem type to them
 
     @property
     def sign(self) -> int:
@@ -115,13 +222,15 @@ STRATEGIES: dict[str, Strategy] = {
     "entropy": Strategy(entropy, falls=True),
     "max_prob": Strategy(max_prob),
     "margin": Strategy(margin),
-    "patience": Strategy(patience),
+    "patience": Strategy(patience, regression=stable),
     "confident_patience": Strategy(confident_patience),
     "js_patience": Strategy(js_patience),
     "votes": Strategy(votes),
     "soft_votes": Strategy(soft_votes),
     "mean": Strategy(mean),
     "geometric": Strategy(geometric),
+    "hybrid": Strategy(hybrid, asks_others=True),
+    "learned": Strategy(learned),
 }
 
 
@@ -142,60 +251,56 @@ def strategy_named(name: str) -> Strategy:
     return STRATEGIES[name]
 
 
-# ---- numbers --------------------------------------------------------------------------------------------------------
+def ask(name: str, logits: NDArray, settings: Mapping[str, Any], problem_type: str) -> Opinion:
+    """Ask a strategy about texts of any problem type.
 
-LOG_FLOOR = -1e4  # e^-10000 is 0 in any precision, and −∞ · 0 would be NaN
+    Args:
+        name: The strategy's name.
+        logits: (texts, exits, classes)
+        settings: The strategy's settings.
+        problem_type: As in transformers.
+
+    Returns:
+        Its opinion.
+    """
+    strategy = strategy_named(name)
+    if strategy.asks_others:
+        return strategy.function(logits, problem_type=problem_type, **settings)
+    if problem_type == REGRESSION:
+        if strategy.regression is None:
+            able = ", ".join(name for name, row in STRATEGIES.items() if row.regression)
+            raise InputError(f"strategy '{name}' needs classes; regression can leave early by: {able}")
+        return strategy.regression(logits, **settings)
+    if problem_type == MULTI_LABEL:
+        return _when_every_label_is_decided(strategy, logits, settings)
+    if logits.shape[-1] < 2:
+        raise InputError("a strategy for classes needs two of them or more; say problem_type regression for values")
+    return strategy.function(logits, **settings)
 
 
-def log_softmax(logits: NDArray) -> NDArray:
-    """Give log-probabilities in float64 that are neither −∞ nor NaN, whatever the logits."""
-    wide = np.nan_to_num(logits.astype(np.float64)).clip(-1e300, 1e300)
-    shifted = wide - wide.max(axis=-1, keepdims=True)
-    return np.maximum(shifted - np.log(np.exp(shifted).sum(axis=-1, keepdims=True)), LOG_FLOOR)
+def _when_every_label_is_decided(strategy: Strategy, logits: NDArray, settings: Mapping[str, Any]) -> Opinion:
+    """Take every label as a question of its own, no or yes; we are as sure of a text as of its least sure label."""
+    texts, exits, labels = logits.shape
+    opinion = strategy.function(as_binary(logits), **settings)
+    score = opinion.score.reshape(texts, labels, exits).min(axis=1)
+    return Opinion(score, opinion.answer.reshape(texts, labels, exits).swapaxes(1, 2))
 
 
-def softmax(logits: NDArray) -> NDArray:
-    """Give probabilities in float64."""
-    return np.exp(log_softmax(logits))
+def as_binary(logits: NDArray) -> NDArray:
+    """Turn multi-label logits (texts, exits, labels) into those of no and yes, (texts · labels, exits, 2)."""
+    each = logits.swapaxes(1, 2).reshape(-1, logits.shape[1])  # (texts · labels, exits)
+    return np.stack([np.zeros_like(each), each], axis=-1)
 
 
 def _opinion(logits: NDArray, score: NDArray, answer: NDArray) -> Opinion:
     """Make an opinion of finite logits; once an exit said something that is no number, the text stays to the end."""
-    broken = ~np.isfinite(logits).all(axis=-1)
-    if broken.any():
+    finite = np.isfinite(logits)
+    if not finite.all():
+        broken = ~finite.all(axis=-1)
         score = np.where(np.logical_or.accumulate(broken, axis=1), -np.inf, score)
     return Opinion(score, answer)
 
 
-def _predicted(logits: NDArray) -> NDArray:
-    """Give every head's class: (texts, exits)."""
-    return np.nan_to_num(logits).argmax(axis=-1)
-
-
-def _depths(logits: NDArray) -> NDArray:
-    """Number the exits from 1: (exits,)."""
-    return np.arange(1, logits.shape[1] + 1, dtype=np.float64)
-
-
-def _after_first(holds: NDArray) -> NDArray:
-    """Put a column in front that never holds: the first exit has none before it."""
-    return np.concatenate([np.zeros((len(holds), 1), dtype=bool), holds], axis=1)
-
-
-def _run_length(holds: NDArray) -> NDArray:
-    """Count for how many exits in a row something has held: (texts, exits)."""
-    counted = np.cumsum(holds, axis=1)
-    since = np.maximum.accumulate(np.where(holds, 0, counted), axis=1)  # the count when it last did not hold
-    return (counted - since).astype(np.float64)
-
-
-def _jensen_shannon(p: NDArray, q: NDArray) -> NDArray:
-    """Jensen–Shannon divergence in nats, over the last axis."""
-    middle = (p + q) / 2
-    return (_kullback_leibler(p, middle) + _kullback_leibler(q, middle)) / 2
-
-
-def _kullback_leibler(p: NDArray, q: NDArray) -> NDArray:
-    """KL(p ‖ q) in nats, over the last axis; 0 · log 0 is 0."""
-    ratio = np.divide(p, q, out=np.ones_like(p), where=p > 0)
-    return (p * np.log(ratio)).sum(axis=-1)
+def _at(values: NDArray, classes: NDArray) -> NDArray:
+    """Pick from (texts, exits, classes) the values at one class each: (texts, exits)."""
+    return np.take_along_axis(values, classes[..., None], axis=-1)[..., 0]

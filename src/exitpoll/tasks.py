@@ -56,10 +56,14 @@ METRICS: dict[str, Metric] = {
     "r2": r2,
 }
 
+SINGLE_LABEL = "single_label_classification"
+MULTI_LABEL = "multi_label_classification"
+REGRESSION = "regression"
+
 DEFAULT_METRICS = {
-    "single_label_classification": "accuracy",
-    "multi_label_classification": "micro_f1",
-    "regression": "r2",
+    SINGLE_LABEL: "accuracy",
+    MULTI_LABEL: "micro_f1",
+    REGRESSION: "r2",
 }
 
 
@@ -73,9 +77,9 @@ def predictions(logits: NDArray, problem_type: str) -> NDArray:
     Returns:
         Class numbers (texts,), 0 and 1 for every label (texts, classes), or values (texts,).
     """
-    if problem_type == "single_label_classification":
+    if problem_type == SINGLE_LABEL:
         return logits.argmax(axis=-1)
-    if problem_type == "multi_label_classification":
+    if problem_type == MULTI_LABEL:
         return (logits > 0).astype(np.int64)
     return np.nan_to_num(logits[:, 0])  # metrics refuse what is no number; a loss that is none stops the training
 

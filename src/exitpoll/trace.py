@@ -14,6 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from exitpoll.errors import InputError
+from exitpoll.tasks import MULTI_LABEL, REGRESSION, SINGLE_LABEL
 
 FORMAT = "exitpoll trace 1"
 _TYPES = {"F16": np.float16, "F32": np.float32, "F64": np.float64, "I64": np.int64}
@@ -43,6 +44,28 @@ class Trace:
     def __len__(self) -> int:
         """Count the texts."""
         return len(self.logits)
+
+    @property
+    def problem_type(self) -> str:
+        """What kind of answers the logits are for, as in transformers; told from the shapes if nobody noted it."""
+        if "problem_type" in self.about:
+            return self.about["problem_type"]
+        if self.labels is not None and self.labels.ndim == 2:
+            return MULTI_LABEL
+        return REGRESSION if self.logits.shape[-1] == 1 else SINGLE_LABEL
+
+    def gold(self, purpose: str) -> NDArray:
+        """Give the labels, or say what they are missed for.
+
+        Args:
+            purpose: What needs them, as the start of a sentence.
+
+        Returns:
+            The labels.
+        """
+        if self.labels is None:
+            raise InputError(f"{purpose} needs labels, and this trace has none; record it on labelled texts")
+        return np.asarray(self.labels)
 
     def select(self, rows: NDArray | slice) -> Trace:
         """Pick some texts.

@@ -22,9 +22,9 @@ from exitpoll.folders import check_free, partial_of, publish, read_json, write_j
 from exitpoll.frozen import check_heads_below
 from exitpoll.methods import SCHEDULES, TrainingSettings
 from exitpoll.model import EarlyExitModel
-from exitpoll.objectives import REGRESSION
 from exitpoll.record import record_logits
 from exitpoll.stages import JOURNAL_NAME, Job, objective_for, run_stages
+from exitpoll.tasks import REGRESSION
 from exitpoll.tokens import TokenisedTexts, readable_length, tokenise
 from exitpoll.trainer import OnProgress, exit_scores, processes
 

@@ -1,0 +1,118 @@
+"""Does the guarantee hold: calibrate over and over in a world whose true risks are known, and count broken promises.
+
+Beside it stands what is usually done, the loosest threshold whose measured risk is within the limit.
+
+    python experiments/guarantee.py
+"""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass
+from functools import cache
+from itertools import product
+from pathlib import Path
+
+import numpy as np
+
+from exitpoll.calibration import Promise, Risk, calibrate, full_answers, losses_of, on_grid, try_out
+from exitpoll.folders import write_json
+from exitpoll.policy import Policy
+from exitpoll.trace import Trace
+
+RESULTS = Path(__file__).parent / "results" / "guarantee.json"
+CONFIDENCE = 0.9
+EXITS, CLASSES = 4, 3
+ENOUGH = 100_000  # texts, so many that the risk on them is the world's own
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What many calibrations came to."""
+
+    broken: float  # share of them whose true risk is above the limit
+    left_early: float  # share of them that leave early at all
+    speedup: float  # mean
+
+
+def world(seed: int, texts: int) -> Trace:
+    """Draw texts of a world in which confidence says something, but not all, of what the last exit will say."""
+    chance = np.random.default_rng(seed)
+    labels = chance.integers(CLASSES, size=texts)
+    clarity = chance.exponential(size=(texts, 1, 1)) * np.linspace(0.6, 2.2, EXITS)[None, :, None]
+    logits = chance.normal(size=(texts, EXITS, CLASSES)) + 2 * clarity * np.eye(CLASSES)[labels][:, None]
+    return Trace(logits, labels)
+
+
+@cache
+def _everything() -> Trace:
+    return world(10**9, ENOUGH)
+
+
+_known: dict[str, tuple[float, float]] = {}
+
+
+def truth(policy: Policy, risk: Risk) -> tuple[float, float]:
+    """Give a policy's true risk and speed-up."""
+    key = f"{policy.strategy} {policy.threshold} {policy.settings} {risk}"
+    if key not in _known:
+        trace = _everything()
+        decisions = policy.decide(trace)
+        losses = losses_of(trace, decisions.answer, full_answers(trace), risk)
+        _known[key] = float(losses.mean()), decisions.speedup
+    return _known[key]
+
+
+def looks_right(trace: Trace, strategy: str, promise: Promise) -> Policy:
+    """Take the fastest policy whose measured risk is within the limit."""
+    tried = try_out(trace, on_grid(Policy(strategy), trace), promise.risk)
+    within = [each for each in tried if each.losses.mean() <= promise.at_most]
+    return max(within, key=lambda each: each.speedup).policy
+
+
+def simulate(strategy: str, risk: Risk, texts: int, limit: float, runs: int, *, proven: bool = True) -> Outcome:
+    """Calibrate many times, each on texts of its own, and see what was promised and what was true."""
+    found = []
+    for seed in range(runs):
+        trace = world(seed, texts)
+        if proven:
+            policy = calibrate(trace, strategy, max_drop=limit, confidence=CONFIDENCE, risk=risk)
+        else:
+            policy = looks_right(trace, strategy, Promise(risk, limit, CONFIDENCE))
+        found.append((*truth(policy, risk), policy.threshold is not None))
+    risks, speedups, early = np.array(found).T
+    return Outcome(float((risks > limit).mean()), float(early.mean()), float(speedups.mean()))
+
+
+def allowed(runs: int) -> float:
+    """How often a promise may be broken in so many runs: 1 − confidence and three standard errors."""
+    return float(1 - CONFIDENCE + 3 * np.sqrt(CONFIDENCE * (1 - CONFIDENCE) / runs))
+
+
+def table(results: list[dict]) -> str:
+    """Write the results as the table of docs/decisions.md."""
+    lines = [
+        "| risk | texts | limit | usual choice: broken | speed-up | proven: broken | speed-up |",
+        "|---|---|---|---|---|---|---|",
+    ]
+    for each in results:
+        usual, proven = each["usual"], each["proven"]
+        lines.append(
+            f"| {each['risk']} | {each['texts']} | {100 * each['limit']:g} % | {100 * usual['broken']:.0f} % | "
+            f"{usual['speedup']:.2f} | {100 * proven['broken']:.1f} % | {proven['speedup']:.2f} |"
+        )
+    return "\n".join(lines)
+
+
+def main(runs: int = 1000) -> None:
+    """Run all settings and keep what came out."""
+    risks: tuple[Risk, ...] = ("disagreement", "accuracy")
+    results = []
+    for risk, texts, limit in product(risks, (300, 1000), (0.02, 0.05)):
+        usual, proven = (simulate("max_prob", risk, texts, limit, runs, proven=flag) for flag in (False, True))
+        results.append({"risk": risk, "texts": texts, "limit": limit, "usual": asdict(usual), "proven": asdict(proven)})
+        print(table(results[-1:]).splitlines()[-1], flush=True)
+    write_json(RESULTS, {"runs": runs, "confidence": CONFIDENCE, "strategy": "max_prob", "results": results})
+
+
+if __name__ == "__main__":
+    main()

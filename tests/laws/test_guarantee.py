@@ -1,0 +1,38 @@
+"""Law 6: over hundreds of calibrations with known risk, the promise is broken no more often than stated."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from experiments.guarantee import CONFIDENCE, allowed, simulate
+
+RUNS = 300
+
+
+@pytest.mark.parametrize("risk", ["disagreement", "accuracy"])
+@pytest.mark.parametrize("texts", [300, 1000])
+@pytest.mark.parametrize("limit", [0.02, 0.05])
+def test_the_promise_holds(risk, texts, limit):
+    outcome = simulate("max_prob", risk, texts, limit, RUNS)
+    assert outcome.broken <= allowed(RUNS)
+
+
+def test_it_does_not_hold_by_promising_nothing():
+    outcome = simulate("max_prob", "disagreement", 1000, 0.05, RUNS)
+    assert outcome.left_early > 0.99
+    assert outcome.speedup > 1.3
+    assert outcome.broken > 0.2 * (1 - CONFIDENCE)  # nor by promising far too little
+
+
+@pytest.mark.parametrize("risk", ["disagreement", "accuracy"])
+def test_it_holds_for_a_search_over_strategies(risk):
+    outcome = simulate("best", risk, 400, 0.05, 60)
+    assert outcome.broken <= allowed(60)
+
+
+def test_the_threshold_that_merely_looks_right_breaks_it():
+    """The loosest threshold with a measured risk within the limit: as everyone chooses, and wrong half the time."""
+    for risk in ("disagreement", "accuracy"):
+        outcome = simulate("max_prob", risk, 300, 0.05, RUNS, proven=False)
+        assert outcome.broken > 3 * allowed(RUNS), outcome
+        assert np.isfinite(outcome.speedup)

@@ -1,0 +1,49 @@
+"""Traces and settings to test strategies on."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from exitpoll.strategies import FEATURES
+from exitpoll.tasks import MULTI_LABEL, REGRESSION
+from exitpoll.trace import Trace
+
+_RISES = [-1.0 if name in ("entropy", "divergence") else 0.5 for name in FEATURES]  # surer means more
+SETTINGS = {
+    "hybrid": {
+        "policies": [
+            {"strategy": "votes", "threshold": 1.5, "settings": {"k": 0.5}},
+            {"strategy": "entropy", "threshold": 0.4},
+        ]
+    },
+    "learned": {"towards": "agreement", "weights": [_RISES] * 24, "biases": [-2.0] * 24},
+}
+
+
+def settings_of(name):
+    """Settings without which a strategy cannot be asked."""
+    return SETTINGS.get(name, {})
+
+
+def random_trace(seed, texts=60, exits=4, classes=3, clarity=1.5):
+    """Exits that lean towards the label."""
+    generator = np.random.default_rng(seed)
+    labels = generator.integers(classes, size=texts)
+    logits = generator.normal(size=(texts, exits, classes)) + clarity * np.eye(classes)[labels][:, None]
+    return Trace(logits, labels)
+
+
+def multi_label_trace(seed, texts=60, exits=4, classes=3):
+    """Exits that lean towards every label of a text."""
+    generator = np.random.default_rng(seed)
+    labels = generator.integers(2, size=(texts, classes))
+    logits = generator.normal(size=(texts, exits, classes)) + 1.5 * (2 * labels[:, None] - 1)
+    return Trace(logits, labels, about={"problem_type": MULTI_LABEL})
+
+
+def regression_trace(seed, texts=60, exits=4):
+    """Exits that come closer and closer to a value."""
+    generator = np.random.default_rng(seed)
+    values = generator.normal(size=texts)
+    noise = generator.normal(size=(texts, exits)) / np.arange(1, exits + 1)
+    return Trace((values[:, None] + noise)[..., None], values, about={"problem_type": REGRESSION})

@@ -1,0 +1,143 @@
+"""What is fitted to a trace: that it fits, and that opinions are those of texts it never saw."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from sklearn.linear_model import LogisticRegression
+
+from exitpoll import candidates as module
+from exitpoll.candidates import candidates, cross_fitted, fit_learned, fit_temperatures
+from exitpoll.errors import InputError
+from exitpoll.numerics import log_softmax
+from exitpoll.policy import Policy
+from exitpoll.strategies import FEATURES, features
+from exitpoll.trace import Trace
+from tests.samples import multi_label_trace, random_trace, regression_trace
+
+
+class TestTemperatures:
+    def test_they_undo_what_scaled_the_logits(self):
+        trace = random_trace(0, texts=2000)
+        scaled = Trace(trace.logits * np.array([0.2, 1.0, 2.0, 5.0])[:, None], trace.labels)
+        found, before = np.array(fit_temperatures(scaled)), np.array(fit_temperatures(trace))
+        np.testing.assert_allclose(found / before, [0.2, 1.0, 2.0, 5.0], rtol=1e-3)
+
+    def test_no_other_temperature_is_better(self):
+        trace = random_trace(1, texts=300)
+        fitted = fit_temperatures(trace)
+
+        def surprise(number, temperature):
+            return -log_softmax(trace.logits[:, number] / temperature)[np.arange(300), trace.labels].mean()
+
+        for number, temperature in enumerate(fitted):
+            assert surprise(number, temperature) <= min(surprise(number, temperature * f) for f in (0.9, 1.1))
+
+    def test_they_do_not_change_answers(self):
+        trace = random_trace(2)
+        tempered = Policy("max_prob", 0.9, {"temperatures": fit_temperatures(trace)})
+        np.testing.assert_array_equal(
+            tempered.opinion(trace.logits).answer, Policy("max_prob").opinion(trace.logits).answer
+        )
+
+    def test_agreement_needs_no_labels(self):
+        assert len(fit_temperatures(Trace(random_trace(0).logits), "agreement")) == 4
+        with pytest.raises(InputError, match="fitting towards what is right needs labels"):
+            fit_temperatures(Trace(random_trace(0).logits))
+
+
+class TestLearned:
+    def test_it_is_the_regression_that_it_says(self):
+        trace = random_trace(0, texts=400)
+        policy = fit_learned(trace, "right")
+        told = features(trace.logits)[:, 1]
+        scaled = (told - told.mean(axis=0)) / told.std(axis=0)
+        right = trace.logits[:, 1].argmax(axis=-1) == trace.labels
+        model = LogisticRegression(C=0.1, max_iter=500).fit(scaled, right)
+        np.testing.assert_allclose(
+            policy.opinion(trace.logits).score[:, 1], model.predict_proba(scaled)[:, 1], atol=1e-4
+        )
+
+    def test_settings_are_plain_numbers(self, tmp_path):
+        policy = fit_learned(random_trace(0))
+        assert np.array(policy.settings["weights"]).shape == (4, len(FEATURES))
+        policy.save(tmp_path / "policy.json")
+        assert Policy.load(tmp_path / "policy.json") == policy
+
+    def test_the_surer_of_agreeing_the_more_often_it_agrees(self):
+        fitted, new = random_trace(0, texts=2000), random_trace(1, texts=2000)
+        score = fit_learned(fitted).opinion(new.logits).score[:, 0]
+        heads = new.logits.argmax(axis=-1)
+        agrees = heads[:, 0] == heads[:, -1]
+        low, high = score < np.quantile(score, 0.3), score > np.quantile(score, 0.7)
+        assert agrees[high].mean() > agrees[low].mean() + 0.2
+        assert abs(agrees.mean() - score.mean()) < 0.05  # it is a probability
+
+    def test_an_exit_that_always_agrees(self):
+        heads = np.array([0, 1, 1])
+        trace = Trace(np.eye(2)[np.stack([heads, heads], axis=1)] * 3.0, heads)
+        chance = fit_learned(trace).opinion(trace.logits).score
+        assert chance == pytest.approx(0.8)  # (3 + 1) / (3 + 2)
+
+    def test_opinions_are_of_texts_it_never_saw(self):
+        """Were a text's own answer known to the fit, pure chance would look like knowledge."""
+        generator = np.random.default_rng(0)
+        trace = Trace(generator.normal(size=(60, 3, 2)), generator.integers(2, size=60))
+        candidate = cross_fitted(trace, "right")
+        seen = fit_learned(trace, "right").opinion(trace.logits).score
+        right = trace.logits.argmax(axis=-1) == trace.labels[:, None]
+        gap = {
+            "seen": seen[right].mean() - seen[~right].mean(),
+            "unseen": candidate.opinion.score[right].mean() - candidate.opinion.score[~right].mean(),
+        }
+        assert gap["seen"] > 0.02 > gap["unseen"]
+        assert candidate.policy == fit_learned(trace, "right")
+
+    def test_few_texts(self):
+        for texts in (1, 2, 3, 5):
+            candidate = cross_fitted(random_trace(0, texts=texts))
+            assert np.isfinite(candidate.opinion.score).all()
+
+    def test_many_texts_are_drawn_from(self, monkeypatch):
+        monkeypatch.setattr(module, "FITTED_ON", 50)
+        assert fit_learned(random_trace(0, texts=100)) != fit_learned(random_trace(0, texts=50))
+
+    def test_every_label_of_several(self):
+        trace = multi_label_trace(0)
+        opinion = fit_learned(trace, "right").opinion(trace.logits)
+        assert opinion.answer.shape == (60, 4, 3)
+        assert ((opinion.score > 0) & (opinion.score < 1)).all()
+
+
+@pytest.mark.parametrize(
+    ("trace", "towards", "message"),
+    [
+        (random_trace(0), "wisdom", "towards 'wisdom' is unknown; choose one of: agreement, right"),
+        (Trace(random_trace(0).logits), "right", "needs labels"),
+        (regression_trace(0), "agreement", "nothing can be fitted to values"),
+        (Trace(np.zeros((0, 2, 2))), "agreement", "no texts to fit to"),
+    ],
+)
+def test_refuses_to_fit(trace, towards, message):
+    with pytest.raises(InputError, match=message):
+        fit_learned(trace, towards)
+
+
+def test_without_labels_nothing_is_fitted_to_them():
+    trace = Trace(random_trace(0).logits)
+    fitted = [each.policy.settings.get("towards") for each in candidates(trace, ["max_prob", "learned"])]
+    assert fitted == [None, "agreement", "agreement"]
+
+
+def test_large_traces_are_asked_part_by_part(monkeypatch):
+    trace = random_trace(0)
+    [whole] = candidates(trace, ["margin"])
+    monkeypatch.setattr(Trace, "chunks", lambda self, size=0: (self.select(slice(i, i + 7)) for i in range(0, 60, 7)))
+    [parts] = candidates(trace, ["margin"])
+    np.testing.assert_array_equal(parts.opinion.score, whole.opinion.score)
+    np.testing.assert_array_equal(parts.opinion.answer, whole.opinion.answer)
+
+
+def test_unknown_strategy():
+    with pytest.raises(InputError, match="strategy 'guess' is unknown"):
+        list(candidates(random_trace(0), ["guess"]))
