@@ -14,9 +14,11 @@ from pathlib import Path
 
 import numpy as np
 
-from exitpoll.calibration import Promise, Risk, calibrate, full_answers, losses_of, on_grid, try_out
+from exitpoll.calibration import calibrate
 from exitpoll.folders import write_json
+from exitpoll.grids import on_grid
 from exitpoll.policy import Policy
+from exitpoll.promises import Promise, Risk, full_answers, losses_of, try_out
 from exitpoll.trace import Trace
 
 RESULTS = Path(__file__).parent / "results" / "guarantee.json"

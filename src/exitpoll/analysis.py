@@ -48,6 +48,17 @@ def consistency_oracle(trace: Trace, *, for_good: bool = True) -> Decisions:
     return _leave_at_first(trace, agrees)
 
 
+def oracles(trace: Trace) -> dict[str, Decisions]:
+    """Ask all oracles about a trace with labels, by name; there are none for values."""
+    if trace.problem_type == REGRESSION:
+        return {}
+    return {
+        "oracle: first right": label_oracle(trace),
+        "oracle: first that agrees": consistency_oracle(trace, for_good=False),
+        "oracle: agrees for good": consistency_oracle(trace),
+    }
+
+
 def static_exit(trace: Trace, number: int) -> Decisions:
     """Let every text leave at one exit: what a smaller model without choice would do.
 

@@ -45,7 +45,7 @@ def betting(losses: NDArray, limit: float, confidence: float) -> float:
     running = (0.5 + np.cumsum(shares)) / (count + 1)
     variance = (0.25 + np.cumsum((shares - running) ** 2)) / (count + 1)
     known = np.concatenate([[0.25], variance[:-1]])  # what was known before each text
-    stake = np.minimum(np.sqrt(2 * np.log(1 / (1 - confidence)) / (len(shares) * known)), 0.75 / (1 - mean))
+    stake = np.minimum(np.sqrt(2 * np.log(1 / (1 - confidence)) / (max(len(shares), 1) * known)), 0.75 / (1 - mean))
     wealth = np.cumsum(np.log1p(stake * (mean - shares)))  # logarithm of it
     return float(np.exp(-max(wealth.max(initial=0.0), 0.0)))
 

@@ -33,6 +33,12 @@ class Candidate:
     policy: Policy  # without a threshold
     opinion: Opinion
 
+    def natural(self, level: float) -> float:
+        """Turn a level of scores into a threshold in natural units, for a hybrid in those of its last policy."""
+        policy = self.policy
+        name = policy.settings["policies"][-1]["strategy"] if policy.strategy == "hybrid" else policy.strategy
+        return level * strategy_named(name).sign
+
     def at(self, level: float) -> Policy:
         """Set the threshold.
 
@@ -43,10 +49,10 @@ class Candidate:
             A policy to decide by.
         """
         if self.policy.strategy != "hybrid":
-            return replace(self.policy, threshold=level * strategy_named(self.policy.strategy).sign)
+            return replace(self.policy, threshold=self.natural(level))
         *others, last = self.policy.settings["policies"]
-        last = last | {"threshold": level * strategy_named(last["strategy"]).sign}
-        return replace(self.policy, threshold=1.0, settings={"policies": [*others, last]})
+        settings = {"policies": [*others, last | {"threshold": self.natural(level)}]}
+        return replace(self.policy, threshold=1.0, settings=settings)
 
 
 def variants(strategies: Iterable[str] | None = None, ks: Sequence[float] = KS) -> list[Policy]:

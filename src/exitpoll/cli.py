@@ -5,22 +5,25 @@ from __future__ import annotations
 import logging
 import os
 import sys
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from textwrap import shorten
 from typing import TYPE_CHECKING, Annotated, Any, Literal, NoReturn
 
 from cyclopts import App, CycloptsError, Parameter
 from rich.console import Console
-from rich.table import Table
 
 from exitpoll import __version__
-from exitpoll.errors import InputError
+from exitpoll.errors import InputError, MissingExtraError
 from exitpoll.methods import TrainingSettings
 
 if TYPE_CHECKING:
     from exitpoll.data import Splits
+    from exitpoll.evaluation import Evaluation
     from exitpoll.model import EarlyExitModel
+    from exitpoll.opening import Read
+    from exitpoll.policy import Policy
+    from exitpoll.trace import Trace
     from exitpoll.training import Trained
 
 _console = Console()
@@ -35,6 +38,27 @@ app = App(
 )
 
 
+Strategies = Annotated[list[str] | None, Parameter(consume_multiple=True)]
+Split = Literal["train", "calibration", "test", "all"]  # as in opening, which imports torch
+
+
+@dataclass(frozen=True)
+class Reading:
+    """Which columns of the data to read, and how; found by convention if not named.
+
+    Args:
+        task: The known task whose metric to use, where the name of the data does not say it.
+        text_column: The column of the text.
+        pair_column: The column of the second text of a pair.
+        label_column: The column of the label.
+    """
+
+    task: str | None = None
+    text_column: str | None = None
+    pair_column: str | None = None
+    label_column: str | None = None
+
+
 @app.command
 def train(
     *,
@@ -46,10 +70,7 @@ def train(
     head: Literal["mlp", "linear"] = "mlp",
     shared_head: bool = False,
     pooling: Literal["mean", "first", "pooler"] = "mean",
-    task: str | None = None,
-    text_column: str | None = None,
-    pair_column: str | None = None,
-    label_column: str | None = None,
+    reading: Annotated[Reading | None, Parameter(name="*")] = None,
     problem_type: Literal["single_label_classification", "multi_label_classification", "regression"] | None = None,
     limit: int | None = None,
     resume: bool = False,
@@ -71,10 +92,7 @@ def train(
         head: Kind of head: one hidden layer, or linear.
         shared_head: Let one head serve all exits.
         pooling: What a head reads: the mean of the tokens, the first token, or the encoder's own pooler.
-        task: The known task whose metric to use, where the name of the data does not say it.
-        text_column: The column of the text.
-        pair_column: The column of the second text of a pair.
-        label_column: The column of the label.
+        reading: Which columns to read.
         problem_type: The kind of labels, where it cannot be told from them.
         limit: Train on at most this many texts.
         resume: Go on with a training that was cut off.
@@ -97,10 +115,7 @@ def train(
     check_free(out, overwrite=overwrite)
     splits = load_splits(
         data,
-        task=task,
-        text_column=text_column,
-        pair_column=pair_column,
-        label_column=label_column,
+        **vars(reading or Reading()),
         problem_type=problem_type,
         label_names=None if classifier is None else _labels_of(classifier),
         limit=limit,
@@ -116,7 +131,248 @@ def train(
             model, tokenizer, splits, out, settings, resume=resume, overwrite=overwrite, on_progress=on_progress
         )
     if not quiet:
-        _show(trained)
+        _show_training(trained)
+
+
+@app.command
+def record(
+    model: str,
+    /,
+    *,
+    data: str,
+    out: Path,
+    split: Split = "calibration",
+    reading: Annotated[Reading | None, Parameter(name="*")] = None,
+    batch_size: int = 64,
+    overwrite: bool = False,
+) -> None:
+    """Run a model over texts once and keep what every exit said of them: a trace.
+
+    Example: exitpoll record trec-bert --data trec --out trec.calibration.safetensors
+
+    Args:
+        model: The model folder that `exitpoll train` wrote.
+        data: The data the model was trained on, or other texts: a file, a folder, a known task or a hub dataset.
+        out: The trace to write.
+        split: Which split of the data; all takes a file as it is, with labels or without.
+        reading: Which columns to read.
+        batch_size: Texts in a batch.
+        overwrite: Replace an older trace.
+    """
+    from exitpoll.opening import open_model, read_texts
+    from exitpoll.progress import counting_bar
+    from exitpoll.record import record as record_trace
+    from exitpoll.wording import not_finite
+
+    _check_writable(out, overwrite=overwrite)
+    _quieten_transformers()
+    opened = open_model(model)
+    read = read_texts(opened, data, split, **vars(reading or Reading()))
+    with counting_bar(_errors, "recording") as advance:
+        trace = record_trace(
+            opened.model, opened.tokenizer, read.texts, out, about=read.about, batch_size=batch_size, advance=advance
+        )
+    for line in (*_notes(read), *not_finite(trace)):
+        _say(line)
+    _say(f"wrote {out}: {len(trace)} texts, {len(trace.layers)} exits, {trace.logits.shape[-1]} classes")
+
+
+@app.command
+def sweep(
+    trace: Path,
+    /,
+    *,
+    strategies: Strategies = None,
+    ks: Annotated[list[float] | None, Parameter(consume_multiple=True)] = None,
+    metric: str | None = None,
+    points: int = 200,
+    out: Path | None = None,
+) -> None:
+    """Compare all strategies on a trace: the best score at every speed-up.
+
+    Example: exitpoll sweep trec.test.safetensors
+
+    Args:
+        trace: A trace with labels.
+        strategies: Which to compare; all by default.
+        ks: The exponents of votes and soft votes; 0, 0.25, 0.5 and 0.75 by default.
+        metric: What to score by; the task's by default.
+        points: How many thresholds to try of each.
+        out: The folder for curves.json, curves.csv and curves.png; one beside the trace by default.
+    """
+    from exitpoll.candidates import KS
+    from exitpoll.comparison import SPEEDUPS, compare
+    from exitpoll.curves import sweep as sweep_trace
+    from exitpoll.folders import write_json, write_text
+    from exitpoll.plots import draw_curves
+    from exitpoll.tables import comparison_table
+    from exitpoll.trace import Trace
+
+    if points < 1:
+        raise InputError(f"points {points} must be at least 1")
+    recorded = Trace.load(trace)
+    comparison = compare(recorded, sweep_trace(recorded, strategies, ks=ks or KS, metric=metric, points=points))
+    out = out or trace.with_name(f"{trace.stem}-sweep")
+    out.mkdir(parents=True, exist_ok=True)
+    write_json(out / "curves.json", comparison.to_dict())
+    write_text(out / "curves.csv", comparison.to_csv())
+    _console.print(comparison_table(comparison, SPEEDUPS))
+    try:
+        draw_curves(comparison, out / "curves.png")
+        _say(f"wrote {out}/curves.json, curves.csv and curves.png")
+    except MissingExtraError as missing:
+        _say(f"wrote {out}/curves.json and curves.csv; no figure: {missing}")
+
+
+@app.command
+def calibrate(
+    model: str,
+    /,
+    *,
+    trace: Path,
+    strategy: str = "best",
+    speedup: float | None = None,
+    max_drop: float | None = None,
+    latency_ms: float | None = None,
+    confidence: float = 0.95,
+    risk: Literal["disagreement", "accuracy"] = "disagreement",
+    metric: str | None = None,
+    seed: int = 0,
+    out: Path | None = None,
+) -> None:
+    """Choose when a model may leave early, for one goal, and write it to policy.json in the model's folder.
+
+    Example: exitpoll calibrate trec-bert --trace trec.calibration.safetensors --max-drop 0.02
+
+    Args:
+        model: The model folder.
+        trace: A trace of its calibration split.
+        strategy: A strategy's name, or best to search them all.
+        speedup: Goal: the best score at least this fast.
+        max_drop: Goal: as fast as possible with a risk of at most this; 0.01 is one text in a hundred.
+        latency_ms: Goal: the best score within so many milliseconds a text on average, one text at a time.
+        confidence: How sure the promise is.
+        risk: What is promised to be small: how often answers differ from the full model's, or the loss of accuracy.
+        metric: What to score by, for a speed-up or latency; the task's by default.
+        seed: Seed of the halves, one to search on and one to certify on.
+        out: The policy to write, if not in the model's folder.
+    """
+    from exitpoll.calibration import calibrate as calibrate_trace
+    from exitpoll.opening import policy_path
+    from exitpoll.trace import Trace
+    from exitpoll.wording import describe
+
+    recorded = Trace.load(trace)
+    out = out or policy_path(model)
+    _check_same_model(model, trace, recorded)
+    policy = calibrate_trace(
+        recorded,
+        strategy,
+        speedup=speedup,
+        max_drop=max_drop,
+        latency_ms=latency_ms,
+        confidence=confidence,
+        risk=risk,
+        metric=metric,
+        seed=seed,
+    )
+    policy.save(out)
+    for line in (*describe(policy), f"wrote {out}"):
+        _say(line)
+
+
+@app.command
+def evaluate(
+    model: str,
+    /,
+    *,
+    data: str | None = None,
+    trace: Path | None = None,
+    split: Split = "test",
+    policy: Path | None = None,
+    by: str | None = None,
+    metric: str | None = None,
+    reading: Annotated[Reading | None, Parameter(name="*")] = None,
+    batch_size: int = 64,
+    out: Path | None = None,
+) -> None:
+    """Measure a calibrated model on texts it has not seen: score, speed-up, depths, and whether its promise held.
+
+    Example: exitpoll evaluate trec-bert --data trec
+
+    Args:
+        model: The model folder, with its policy.json.
+        data: The texts: a file, a folder, a known task or a hub dataset.
+        trace: Instead of data: a trace of the texts.
+        split: Which split of the data; all takes a file as it is.
+        policy: Another policy than the model's own.
+        by: A column of the data; every group of texts is measured on its own too.
+        metric: What to score by; the task's by default.
+        reading: Which columns to read.
+        batch_size: Texts in a batch.
+        out: A JSON file for all figures.
+    """
+    from exitpoll.evaluation import evaluate as evaluate_trace
+    from exitpoll.folders import write_json
+    from exitpoll.opening import open_model, policy_path, read_texts, record_in_memory
+    from exitpoll.policy import Policy
+    from exitpoll.progress import counting_bar
+    from exitpoll.trace import Trace
+    from exitpoll.wording import not_finite
+
+    if (data is None) == (trace is None):
+        raise InputError("say what to evaluate on: either --data or --trace")
+    if by is not None and data is None:
+        raise InputError("--by needs --data: a trace has no columns")
+    chosen, groups = Policy.load(policy or policy_path(model)), None
+    if trace is not None:
+        recorded = Trace.load(trace)
+        _check_same_model(model, trace, recorded)
+    else:
+        _quieten_transformers()
+        opened = open_model(model)
+        read = read_texts(opened, str(data), split, **vars(reading or Reading()), group_column=by)
+        groups = read.texts.groups
+        with counting_bar(_errors, "recording") as advance:
+            recorded = record_in_memory(opened, read, batch_size=batch_size, advance=advance)
+        for line in _notes(read):
+            _say(line)
+    evaluation = evaluate_trace(recorded, chosen, metric=metric, groups=groups)
+    _show_evaluation(evaluation, chosen)
+    for line in not_finite(recorded):
+        _say(line)
+    if out is not None:
+        write_json(out, evaluation.to_dict())
+        _say(f"wrote {out}")
+
+
+# ---- what verbs share -----------------------------------------------------------------------------------------------
+
+
+def _check_writable(out: Path, *, overwrite: bool) -> None:
+    """Refuse a file that is there already, or a folder that is not."""
+    if out.is_dir():
+        raise InputError(f"'{out}' is a folder; name a file")
+    if out.exists() and not overwrite:
+        raise InputError(f"'{out}' exists already; choose another name or say --overwrite")
+    if not out.parent.is_dir():
+        raise InputError(f"there is no folder '{out.parent}' to write '{out.name}' to")
+
+
+def _check_same_model(model: str, path: Path, trace: Trace) -> None:
+    """Refuse a trace of another model."""
+    from exitpoll.model import EarlyExitModel
+    from exitpoll.record import fingerprint
+
+    _quieten_transformers()
+    ours, theirs = fingerprint(EarlyExitModel.from_pretrained(model)), trace.about.get("model")
+    if theirs is not None and ours != theirs:
+        raise InputError(f"'{path}' was recorded from another model than '{model}': {theirs}, not {ours}")
+
+
+def _notes(read: Read) -> list[str]:
+    """Say what a reader of the figures should know of the splits."""
+    return [f"note: {note}" for note in read.notes]
 
 
 def _settings_for(settings: TrainingSettings, encoder: str | None, classifier: str | None) -> TrainingSettings:
@@ -150,25 +406,35 @@ def _build(encoder: str | None, classifier: str | None, splits: Splits, shape: d
     return EarlyExitModel.from_classifier(classifier, **shape)
 
 
-def _show(trained: Trained) -> None:
+def _show_training(trained: Trained) -> None:
     """Print the table of a training, exit by exit."""
-    table = Table(title=f"{trained.metric} by exit, in %", title_justify="left")
-    for name in ("exit", "layer", "calibration", "test"):
-        table.add_column(name, justify="right")
-    rows = zip(trained.layers, trained.calibration_scores, trained.test_scores, strict=True)
-    for number, (layer, calibration, test) in enumerate(rows, start=1):
-        table.add_row(str(number), str(layer), f"{100 * calibration:.1f}", f"{100 * test:.1f}")
-    _console.print(table)
+    from exitpoll.tables import training_table
+
+    _console.print(training_table(trained))
     for note in trained.notes:
-        _console.print(f"note: {note}", highlight=False, markup=False, soft_wrap=True)
+        _say(f"note: {note}")
     if trained.truncated:
         length = trained.model.config.max_length
-        _console.print(
-            f"note: {trained.truncated} of {trained.texts} texts were longer than {length} tokens and truncated"
-        )
-    _console.print(
-        f"wrote {trained.folder} after {trained.seconds:.0f} s", highlight=False, markup=False, soft_wrap=True
-    )
+        _say(f"note: {trained.truncated} of {trained.texts} texts were longer than {length} tokens and truncated")
+    _say(f"wrote {trained.folder} after {trained.seconds:.0f} s")
+
+
+def _show_evaluation(evaluation: Evaluation, policy: Policy) -> None:
+    """Print what was measured, and whether the promise held."""
+    from exitpoll.tables import depths_table, evaluation_table, groups_table
+    from exitpoll.wording import verdict
+
+    _console.print(evaluation_table(evaluation))
+    _console.print(depths_table(evaluation.depths))
+    if evaluation.groups:
+        _console.print(groups_table(evaluation))
+    for line in verdict(evaluation, policy):
+        _say(line)
+
+
+def _say(line: str) -> None:
+    """Print a line as it is."""
+    _console.print(line, highlight=False, markup=False, soft_wrap=True)
 
 
 def main() -> None:

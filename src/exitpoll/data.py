@@ -38,6 +38,7 @@ class Texts:
     first: Sequence[str]  # (texts,)
     second: Sequence[str] | None = None  # (texts,), for pairs
     labels: NDArray | None = None  # (texts,) class numbers or values; (texts, classes) of 0 and 1 for multi-label
+    groups: Sequence[str] | None = None  # (texts,), if a column of groups was asked for
 
     def __len__(self) -> int:
         """Count the texts."""
@@ -56,6 +57,7 @@ class Texts:
             first=[self.first[row] for row in rows],
             second=None if self.second is None else [self.second[row] for row in rows],
             labels=None if self.labels is None else self.labels[rows],
+            groups=None if self.groups is None else [self.groups[row] for row in rows],
         )
 
 
@@ -84,6 +86,7 @@ class _Table:
     first: list[str]
     second: list[str] | None
     labels: RawLabels | None
+    groups: list[str] | None
 
 
 def load_splits(
@@ -93,6 +96,7 @@ def load_splits(
     text_column: str | None = None,
     pair_column: str | None = None,
     label_column: str | None = None,
+    group_column: str | None = None,
     problem_type: str | None = None,
     label_names: Sequence[str] | None = None,
     limit: int | None = None,
@@ -109,6 +113,7 @@ def load_splits(
         text_column: The column of the text; found by convention if not named.
         pair_column: The column of the second text of a pair.
         label_column: The column of the label.
+        group_column: A column of groups of texts that are to be told apart.
         problem_type: As in transformers; told from the labels if not named.
         label_names: The classes in the order to number them; sorted as the train split has them if not named.
         limit: Train on at most this many texts, drawn with the seed.
@@ -119,7 +124,7 @@ def load_splits(
     """
     known = _find_task(source, task)
     read = _read_all(source)
-    columns = _pick_columns(read.rows["train"], _Columns(text_column, pair_column, label_column))
+    columns = _pick_columns(read.rows["train"], _Columns(text_column, pair_column, label_column, group_column))
     tables = {name: _to_table(rows, columns) for name, rows in read.rows.items()}
     if tables["train"].labels is None:
         raise InputError(
@@ -129,7 +134,7 @@ def load_splits(
     given = label_names or read.class_names
     names = given or class_names(tables["train"].labels, kind)
     numbered = {
-        name: Texts(table.first, table.second, label_numbers(table.labels, kind, names, numbers_will_do=bool(given)))
+        name: _numbered(table, kind, names, numbers_will_do=bool(given))
         for name, table in tables.items()
         if table.labels is not None
     }
@@ -137,6 +142,45 @@ def load_splits(
     splits = _complete(numbered, names, kind, metric, seed)
     splits = replace(splits, notes=(*read.notes, *splits.notes))
     return splits if limit is None else _limited(splits, limit, seed)
+
+
+def load_texts(
+    source: str | Path,
+    *,
+    label_names: Sequence[str],
+    problem_type: str,
+    text_column: str | None = None,
+    pair_column: str | None = None,
+    label_column: str | None = None,
+    group_column: str | None = None,
+) -> Texts:
+    """Read one file as it is, without splits; its labels, if it has any, are those of a model.
+
+    Args:
+        source: A CSV, TSV, JSONL or Parquet file.
+        label_names: The model's classes, in their order.
+        problem_type: What the model decides, as in transformers.
+        text_column: The column of the text; found by convention if not named.
+        pair_column: The column of the second text of a pair.
+        label_column: The column of the label.
+        group_column: A column of groups of texts that are to be told apart.
+
+    Returns:
+        The texts, with labels where the file has them.
+    """
+    path = Path(source)
+    if not path.is_file():
+        raise InputError(f"'{source}' is no file; a folder or a dataset of the hub has splits to choose from")
+    rows = _read_file(path)
+    table = _to_table(rows, _pick_columns(rows, _Columns(text_column, pair_column, label_column, group_column)))
+    return _numbered(table, problem_type, label_names, numbers_will_do=True)
+
+
+def _numbered(table: _Table, kind: str, names: Sequence[str], *, numbers_will_do: bool) -> Texts:
+    """Turn the labels, where there are any, into numbers."""
+    labels = table.labels
+    numbers = None if labels is None else label_numbers(labels, kind, names, numbers_will_do=numbers_will_do)
+    return Texts(table.first, table.second, numbers, table.groups)
 
 
 # ---- finding --------------------------------------------------------------------------------------------------------
@@ -149,6 +193,7 @@ class _Columns:
     text: str | None = None
     pair: str | None = None
     label: str | None = None
+    group: str | None = None
 
 
 def _find_task(source: str | Path, task: str | None) -> Task | None:
@@ -211,7 +256,7 @@ def _pick_columns(rows: list[Row], wanted: _Columns) -> _Columns:
     place = rows[0].place
     present = list(dict.fromkeys(name for row in rows for name in row.values))
     named = [name for name in (wanted.text, wanted.pair, wanted.label) if name is not None]
-    for name in named:
+    for name in (*named, *([] if wanted.group is None else [wanted.group])):
         if name not in present:
             raise InputError(f"{place}: no column '{name}'; the columns are: {', '.join(present)}")
         if named.count(name) > 1:
@@ -221,10 +266,10 @@ def _pick_columns(rows: list[Row], wanted: _Columns) -> _Columns:
         return replace(wanted, label=label)
     for first, second in PAIR_COLUMNS:
         if wanted.pair is None and first in present and second in present:
-            return _Columns(first, second, label)
+            return replace(wanted, text=first, pair=second, label=label)
     for name in TEXT_COLUMNS:
         if name in present:
-            return _Columns(name, wanted.pair, label)
+            return replace(wanted, text=name, label=label)
     raise InputError(f"{place}: no text column among {', '.join(present)}; name it with --text-column")
 
 
@@ -235,6 +280,7 @@ def _to_table(rows: list[Row], columns: _Columns) -> _Table:
         first=[_text_at(row, columns.text) for row in rows],
         second=None if columns.pair is None else [_text_at(row, columns.pair) for row in rows],
         labels=None if columns.label is None else _labels_at(rows, columns.label),
+        groups=None if columns.group is None else [str(row.values.get(columns.group)) for row in rows],
     )
 
 

@@ -9,12 +9,12 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from exitpoll.analysis import consistency_oracle, label_oracle, static_exit
-from exitpoll.calibration import Promise, full_answers, losses_of
+from exitpoll.analysis import oracles, static_exit
 from exitpoll.errors import InputError
 from exitpoll.policy import Decisions, Policy
+from exitpoll.promises import Promise, full_answers, losses_of
 from exitpoll.tallies import tally_named
-from exitpoll.tasks import DEFAULT_METRICS, REGRESSION
+from exitpoll.tasks import DEFAULT_METRICS
 from exitpoll.trace import Trace
 
 RESAMPLES = 2000
@@ -91,12 +91,9 @@ def evaluate(
         raise InputError("there are no texts to evaluate on")
     metric = metric or trace.about.get("metric") or DEFAULT_METRICS[trace.problem_type]
     names = np.asarray([] if groups is None else groups)
-    decided = {f"policy: {policy.name}": policy.decide(trace), "full model": static_exit(trace, len(trace.layers) - 1)}
+    decided = {"policy": policy.decide(trace), "full model": static_exit(trace, len(trace.layers) - 1)}
     decided |= {f"exit {layer}": static_exit(trace, number) for number, layer in enumerate(trace.layers[:-1])}
-    if trace.problem_type != REGRESSION:
-        decided["oracle: first exit that is right"] = label_oracle(trace)
-        decided["oracle: first exit that agrees with the last"] = consistency_oracle(trace, for_good=False)
-        decided["oracle: first exit that agrees for good"] = consistency_oracle(trace)
+    decided |= oracles(trace)
     decisions, full = list(decided.values())[:2]
     chance = np.random.default_rng(seed)
     return Evaluation(

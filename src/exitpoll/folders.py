@@ -49,8 +49,13 @@ def publish(prepared: Path, out: Path) -> None:
 
 def write_json(path: Path, content: object) -> None:
     """Write a JSON file whole or not at all."""
+    write_text(path, json.dumps(content, indent=2, ensure_ascii=False) + "\n")
+
+
+def write_text(path: Path, content: str) -> None:
+    """Write a text file whole or not at all."""
     aside = path.with_name(path.name + ".aside")
-    aside.write_text(json.dumps(content, indent=2, ensure_ascii=False) + "\n", encoding="utf-8")
+    aside.write_text(content, encoding="utf-8")
     aside.rename(path)
 
 

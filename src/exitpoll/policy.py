@@ -118,6 +118,8 @@ class Policy:
         """
         try:
             return ask(self.strategy, logits, self.settings, self.problem_type)
+        except InputError:
+            raise
         except (TypeError, ValueError, KeyError) as error:
             settings = ", ".join(self.settings) or "none"
             reason = f"strategy '{self.strategy}' cannot be asked with these settings: {settings}"

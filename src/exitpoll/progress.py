@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+import math
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
@@ -14,9 +15,9 @@ if TYPE_CHECKING:
     from exitpoll.trainer import OnProgress, Progress
 
 
-def percent(scores: Sequence[float]) -> str:
-    """Write scores as people read them."""
-    return " ".join(f"{100 * score:.1f}" for score in scores)
+def percent(share: float) -> str:
+    """Write a share as people read it; nothing where there is none."""
+    return "" if math.isnan(share) else f"{100 * share:.1f}"
 
 
 @contextmanager
@@ -47,7 +48,7 @@ def training_bars(console: Console) -> Iterator[OnProgress]:
             tasks[stage] = bars.add_task(f"training {stage}" if progress.loss is not None else stage, figures="")
         figures = "" if progress.loss is None else f"loss {progress.loss:.3f}"
         if progress.exit_scores is not None:
-            figures += f" · exits {percent(progress.exit_scores)}"
+            figures += f" · exits {' '.join(map(percent, progress.exit_scores))}"
             if shown.get(stage) is not progress.exit_scores:
                 shown[stage] = progress.exit_scores
                 console.print(f"  step {progress.step}/{progress.steps}  {figures}", highlight=False, soft_wrap=True)
@@ -55,3 +56,20 @@ def training_bars(console: Console) -> Iterator[OnProgress]:
 
     with bars:
         yield show
+
+
+@contextmanager
+def counting_bar(console: Console, description: str) -> Iterator[Callable[[int, int], None]]:
+    """Show how many texts are done.
+
+    Args:
+        console: Where to show it.
+        description: What is being done.
+
+    Yields:
+        What to call with the number of texts done and of all texts.
+    """
+    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
+    with Bars(*columns, console=console, disable=not console.is_terminal) as bars:
+        task = bars.add_task(description, total=None)
+        yield lambda done, texts: bars.update(task, completed=done, total=texts)

@@ -32,6 +32,9 @@ class Trace:
 
     def __post_init__(self) -> None:
         """Number the layers and refuse arrays that do not belong together."""
+        object.__setattr__(self, "logits", _as_array(self.logits, np.floating, np.float64))
+        if self.labels is not None:
+            object.__setattr__(self, "labels", _as_array(self.labels, (np.floating, np.int64), np.int64))
         if self.logits.ndim != 3:
             raise InputError(f"a trace's logits must be (texts, exits, classes), not of shape {self.logits.shape}")
         if not len(self.layers):
@@ -61,11 +64,11 @@ class Trace:
             purpose: What needs them, as the start of a sentence.
 
         Returns:
-            The labels.
+            Class numbers (texts,), 0 and 1 for every label (texts, classes), or values (texts,).
         """
         if self.labels is None:
             raise InputError(f"{purpose} needs labels, and this trace has none; record it on labelled texts")
-        return np.asarray(self.labels)
+        return np.asarray(self.labels, dtype=np.float64 if self.problem_type == REGRESSION else np.int64)
 
     def select(self, rows: NDArray | slice) -> Trace:
         """Pick some texts.
@@ -175,6 +178,13 @@ def create(
         aside.rename(path)
     finally:
         aside.unlink(missing_ok=True)
+
+
+def _as_array(values: Any, kinds: Any, otherwise: Any) -> NDArray:
+    """Take an array as it is if it can be saved so, and convert what else numbers come in."""
+    array = values if isinstance(values, np.ndarray) else np.asarray(values)
+    kept = array.dtype in _NAMES and any(np.issubdtype(array.dtype, kind) for kind in np.atleast_1d(kinds))
+    return array if kept else array.astype(otherwise)
 
 
 def _read_header(path: Path) -> tuple[dict[str, Any], int]:

@@ -1,0 +1,134 @@
+"""Strategies side by side on one trace: the best score at a speed-up, static exits and oracles beside them."""
+
+from __future__ import annotations
+
+import csv
+import io
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from exitpoll.analysis import oracles, static_exit
+from exitpoll.curves import Curve
+from exitpoll.policy import Decisions
+from exitpoll.trace import Trace
+
+SPEEDUPS = (1.3, 1.5, 2.0, 2.5, 3.0, 4.0)
+
+
+@dataclass(frozen=True)
+class Point:
+    """A way to decide that has no threshold."""
+
+    name: str
+    score: float
+    speedup: float
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """All that a sweep found."""
+
+    texts: int
+    metric: str
+    full_score: float
+    curves: Sequence[Curve]
+    exits: Sequence[Point]  # every text leaves at the same one
+    oracles: Sequence[Point]
+    about: Mapping[str, Any]
+
+    @property
+    def best(self) -> dict[str, list[float]]:
+        """Of every strategy, whatever its settings, the best score at each of `SPEEDUPS` or faster; NaN if never."""
+        names = dict.fromkeys(curve.strategy for curve in self.curves)
+        return {name: [self._best(name, speedup) for speedup in SPEEDUPS] for name in names}
+
+    def _best(self, strategy: str, speedup: float) -> float:
+        """Find the best score of a strategy at a speed-up or faster."""
+        scores = [curve.at(speedup) for curve in self.curves if curve.strategy == strategy]
+        return max((score for score in scores if not np.isnan(score)), default=float("nan"))
+
+    @property
+    def best_static(self) -> list[float]:
+        """The best score of a static exit at each of `SPEEDUPS` or faster."""
+        return [
+            max((each.score for each in self.exits if each.speedup >= speedup), default=float("nan"))
+            for speedup in SPEEDUPS
+        ]
+
+    def to_dict(self) -> dict[str, Any]:
+        """Give it as plain values, for JSON; a score that is never reached is null."""
+        return {
+            "texts": self.texts,
+            "metric": self.metric,
+            "full_score": self.full_score,
+            "speedups": list(SPEEDUPS),
+            "best": {
+                name: _or_none(scores) for name, scores in (self.best | {"static exit": self.best_static}).items()
+            },
+            "exits": [vars(each) for each in self.exits],
+            "oracles": [vars(each) for each in self.oracles],
+            "curves": [_curve_to_dict(curve) for curve in self.curves],
+            "about": dict(self.about),
+        }
+
+    def to_csv(self) -> str:
+        """Give every point of every curve as a line."""
+        text = io.StringIO()
+        writer = csv.writer(text, lineterminator="\n")
+        writer.writerow(["strategy", "name", "threshold", "score", "speedup"])
+        for curve in self.curves:
+            for level, score, speedup in zip(curve.levels, curve.score, curve.speedup, strict=True):
+                threshold = curve.candidate.natural(float(level))
+                writer.writerow([curve.strategy, curve.name, threshold, f"{score:.6f}", f"{speedup:.6f}"])
+        for point in (*self.exits, *self.oracles):
+            writer.writerow([point.name, point.name, "", f"{point.score:.6f}", f"{point.speedup:.6f}"])
+        return text.getvalue()
+
+
+def compare(trace: Trace, curves: Sequence[Curve]) -> Comparison:
+    """Put a sweep's curves beside static exits and oracles.
+
+    Args:
+        trace: The trace that was swept.
+        curves: What `sweep` gave.
+
+    Returns:
+        The comparison.
+    """
+    metric = curves[0].metric
+    exits = {f"exit {layer}": static_exit(trace, number) for number, layer in enumerate(trace.layers)}
+    static = _points(exits, metric)
+    return Comparison(
+        texts=len(trace),
+        metric=metric,
+        full_score=static[-1].score,
+        curves=curves,
+        exits=static,
+        oracles=_points(oracles(trace), metric),
+        about=dict(trace.about),
+    )
+
+
+def _points(decided: Mapping[str, Decisions], metric: str) -> list[Point]:
+    """Score decisions."""
+    return [Point(name, decisions.score(metric), decisions.speedup) for name, decisions in decided.items()]
+
+
+def _or_none(scores: Iterable[float]) -> list[float | None]:
+    """Write a score that is not reached as JSON can."""
+    return [None if np.isnan(score) else score for score in scores]
+
+
+def _curve_to_dict(curve: Curve) -> dict[str, Any]:
+    """Write a curve as plain values."""
+    return {
+        "strategy": curve.strategy,
+        "name": curve.name,
+        "settings": dict(curve.candidate.policy.settings),
+        "thresholds": [curve.candidate.natural(float(level)) for level in curve.levels],
+        "score": curve.score.tolist(),
+        "speedup": curve.speedup.tolist(),
+    }

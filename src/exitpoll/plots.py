@@ -1,0 +1,63 @@
+"""Figures, drawn by matplotlib (the extra `plots`)."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+
+from exitpoll.comparison import Comparison
+from exitpoll.curves import front_of
+from exitpoll.errors import MissingExtraError
+
+
+def draw_curves(comparison: Comparison, path: Path) -> None:
+    """Draw score against speed-up: every strategy's front, the static exits, the full model.
+
+    Args:
+        comparison: What a sweep found.
+        path: The PNG file to write, whole or not at all.
+    """
+    try:
+        from matplotlib.figure import Figure
+    except ImportError as error:
+        raise MissingExtraError("drawing curves", "plots") from error
+    figure = Figure(figsize=(9, 5.5), layout="constrained")
+    axes = figure.subplots()
+    names = list(comparison.best)
+    for number, name in enumerate(names):
+        curves = [curve for curve in comparison.curves if curve.strategy == name]
+        speedup = np.concatenate([curve.speedup for curve in curves])
+        score = np.concatenate([curve.score for curve in curves])
+        front = front_of(speedup, score)
+        style = "-" if number < 10 else "--"
+        axes.plot(speedup[front], 100 * score[front], style, label=name, linewidth=1.4)
+    static = comparison.exits
+    axes.plot(
+        [each.speedup for each in static],
+        [100 * each.score for each in static],
+        "k.:",
+        label="static exit",
+        markersize=5,
+        linewidth=1,
+    )
+    axes.axhline(100 * comparison.full_score, color="grey", linewidth=0.8, label="full model")
+    axes.set_xlim(1, max(4.5, min(6.0, static[0].speedup)))
+    axes.set_ylim(*_range(comparison))
+    axes.set_xlabel("speed-up (layers of the model ÷ mean depth)")
+    axes.set_ylabel(f"{comparison.metric}, %")
+    axes.set_title(f"score against speed-up on {comparison.texts} texts", fontsize=11)
+    axes.grid(alpha=0.3)
+    axes.legend(fontsize=8, ncols=2, loc="lower left")
+    aside = path.with_name(path.name + ".aside")
+    figure.savefig(aside, dpi=150, format="png")
+    aside.rename(path)
+
+
+def _range(comparison: Comparison) -> tuple[float, float]:
+    """Show the scores that someone might choose: down to the worst best score of a strategy, and a little air."""
+    scores = [score for each in comparison.best.values() for score in each if not np.isnan(score)]
+    low, high = min([*scores, comparison.full_score]), max([*scores, comparison.full_score])
+    low = max(low, high - 3 * (high - float(np.median(scores or [high]))) - 0.02)
+    air = 0.08 * (high - low) + 0.002
+    return 100 * (low - air), 100 * (high + air)

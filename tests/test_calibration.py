@@ -1,0 +1,194 @@
+"""From a trace to a policy: each goal, what the certificate says, and what is refused."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from itertools import pairwise
+
+import numpy as np
+import pytest
+
+from exitpoll.calibration import calibrate
+from exitpoll.curves import sweep
+from exitpoll.errors import InputError
+from exitpoll.grids import GRIDS, on_grid
+from exitpoll.policy import Policy
+from exitpoll.promises import Promise, full_answers
+from exitpoll.strategies import STRATEGIES
+from exitpoll.trace import Trace
+from tests.samples import multi_label_trace, random_trace, regression_trace, settings_of
+
+ABOUT = {"model": "m1", "runtime": "torch float32", "data": "toy", "split": "calibration", "metric": "accuracy"}
+
+
+def clear_trace(seed=0, texts=600, exits=6):
+    """Most texts are clear from the start, and confidence shows it."""
+    trace = random_trace(seed, texts, exits, clarity=0)
+    clarity = np.random.default_rng(seed + 1).choice([1.0, 9.0], p=[0.3, 0.7], size=(texts, 1, 1))
+    logits = trace.logits + clarity * np.eye(3)[trace.labels][:, None]
+    return Trace(logits, trace.labels, about=ABOUT)
+
+
+TRACE = clear_trace()
+
+
+class TestSpeedup:
+    def test_no_other_point_that_fast_is_better(self):
+        policy = calibrate(TRACE, "margin", speedup=2)
+        decisions = policy.decide(TRACE)
+        [curve] = sweep(TRACE, ["margin"])
+        assert decisions.speedup >= 2
+        assert decisions.accuracy == curve.at(2)
+
+    def test_the_best_strategy_is_as_good_as_any(self):
+        best = calibrate(TRACE, speedup=2).certificate["score"]
+        for name in ("votes", "entropy", "learned", "hybrid"):
+            assert best >= calibrate(TRACE, name, speedup=2).certificate["score"] - 0.02  # fitted to texts it speaks of
+
+    def test_the_certificate_says_what_was_measured_on_what(self):
+        certificate = calibrate(TRACE, "margin", speedup=2).certificate
+        assert certificate["goal"] == {"speedup": 2}
+        assert certificate["texts"] == 600
+        assert certificate["about"] == ABOUT
+        assert certificate["metric"] == "accuracy"
+        assert certificate["full_score"] == pytest.approx((full_answers(TRACE) == TRACE.labels).mean(), abs=1e-6)
+
+    def test_settings_of_a_policy_are_kept(self):
+        policy = calibrate(TRACE, Policy("votes", None, {"k": 0.6}), speedup=1.5)
+        assert policy.settings == {"k": 0.6}
+
+    def test_without_labels_it_goes_by_agreement(self):
+        policy = calibrate(Trace(TRACE.logits), "margin", speedup=2)
+        assert policy.certificate["agreement"] == "accuracy"
+        assert policy.certificate["full_score"] == 1
+
+    @pytest.mark.parametrize("trace", [multi_label_trace(0), regression_trace(0)])
+    def test_other_problem_types(self, trace):
+        policy = calibrate(trace, speedup=1.2)
+        assert policy.problem_type == trace.problem_type
+        assert policy.decide(trace).speedup >= 1.2
+
+    def test_what_cannot_be_reached(self):
+        with pytest.raises(InputError, match="speedup 7 cannot be reached: leaving at the first exit is 6 times as fa"):
+            calibrate(TRACE, "margin", speedup=7)
+
+
+class TestLatency:
+    TIMED = replace(TRACE, about=ABOUT | {"milliseconds": [3.0, 4.0, 5.0, 6.0, 7.0, 8.0]})
+
+    def test_the_mean_time_is_within(self):
+        policy = calibrate(self.TIMED, "margin", latency_ms=5)
+        times = np.array(self.TIMED.about["milliseconds"])[policy.decide(self.TIMED).exit]
+        assert times.mean() <= 5
+        assert policy.certificate["latency_ms"] == pytest.approx(times.mean(), abs=1e-4)
+
+    def test_refusals(self):
+        with pytest.raises(InputError, match=r"latency_ms 2 cannot be reached: leaving at the first exit is 3 ms"):
+            calibrate(self.TIMED, "margin", latency_ms=2)
+        with pytest.raises(InputError, match="this trace has no times"):
+            calibrate(TRACE, "margin", latency_ms=5)
+
+
+class TestPromise:
+    def test_the_certificate(self):
+        policy = calibrate(TRACE, "entropy", max_drop=0.05, confidence=0.9)
+        certificate = policy.certificate
+        assert certificate["met"]
+        assert certificate["promise"] == {"risk": "disagreement", "at_most": 0.05, "confidence": 0.9}
+        assert certificate["test"] == "fixed sequence, exact binomial"
+        assert certificate["measured"] <= certificate["bound"] <= 0.05
+        decisions = policy.decide(TRACE)
+        assert certificate["measured"] == pytest.approx((decisions.answer != full_answers(TRACE)).mean(), abs=1e-6)
+        assert certificate["speedup"] == pytest.approx(decisions.speedup, abs=1e-4)
+
+    @pytest.mark.parametrize("risk", ["disagreement", "accuracy"])
+    @pytest.mark.parametrize("name", ["best", *STRATEGIES])
+    def test_every_strategy_keeps_it_on_the_texts_it_was_proven_on(self, name, risk):
+        policy = calibrate(TRACE, name, max_drop=0.1, risk=risk)
+        certificate = policy.certificate
+        if certificate["met"]:
+            assert certificate["bound"] <= 0.1 + 1e-5
+            assert policy.threshold is not None
+        chosen_or_fitted = {"best", "hybrid", "learned", "votes", "soft_votes", "confident_patience", "js_patience"}
+        assert ("searched_on" in certificate) == (name in chosen_or_fitted)
+
+    def test_a_stricter_promise_is_slower(self):
+        speedups = [
+            calibrate(TRACE, "entropy", max_drop=limit).certificate["speedup"] for limit in (0.01, 0.03, 0.1, 0.3)
+        ]
+        assert speedups == sorted(speedups)
+
+    def test_disagreement_needs_no_labels(self):
+        assert calibrate(Trace(TRACE.logits), max_drop=0.1).certificate["met"]
+
+    def test_multi_label(self):
+        trace = multi_label_trace(0, texts=300)
+        assert calibrate(trace, "margin", max_drop=0.3).problem_type == trace.problem_type
+
+    def test_what_cannot_be_kept_falls_back_to_never_leaving(self):
+        generator = np.random.default_rng(0)
+        noise = Trace(10 * generator.normal(size=(400, 4, 3)), generator.integers(3, size=400))
+        policy = calibrate(noise, "max_prob", max_drop=0.01)
+        assert not policy.certificate["met"]
+        assert policy.threshold is None
+        assert policy.decide(noise).speedup == 1
+        nearest = policy.certificate["nearest"]
+        again = calibrate(noise, "max_prob", max_drop=nearest["at_most"])
+        assert again.certificate["met"]
+        assert again.certificate["speedup"] >= nearest["speedup"]
+
+    def test_where_not_even_another_promise_helps(self):
+        same = Trace(np.zeros((300, 1, 2)), np.zeros(300, dtype=int))
+        assert calibrate(same, "max_prob", max_drop=0.1).certificate["nearest"] is None
+
+
+def test_grids_start_with_never_leaving_and_end_with_leaving_at_once():
+    for name in GRIDS:
+        sequence = on_grid(Policy(name, None, settings_of(name)), TRACE)
+        depths = [policy.decide(TRACE.select(slice(0, 50))).depth for policy in sequence]
+        assert all((later <= earlier).all() for earlier, later in pairwise(depths))
+        assert (depths[-1] == 1).mean() > 0.5
+        assert depths[0].mean() > depths[-1].mean()
+
+
+@pytest.mark.parametrize(
+    ("goal", "message"),
+    [
+        ({}, "name one goal: speedup, max_drop or latency_ms"),
+        ({"speedup": 2, "max_drop": 0.1}, "name one goal"),
+        ({"speedup": 0}, "speedup 0 must be above 0"),
+        ({"max_drop": 0}, "max_drop 0 must be above 0 and below 1"),
+        ({"max_drop": 0.1, "confidence": 1}, "confidence 1 must be above 0 and below 1"),
+        ({"max_drop": 0.1, "risk": "boredom"}, "risk 'boredom' is unknown; choose one of: disagreement, accuracy"),
+        ({"max_drop": 0.1, "strategy": "guess"}, "strategy 'guess' is unknown"),
+        ({"max_drop": 0.001}, "600 texts are too few to promise answers that differ .* 5990 or more could do .half of"),
+        ({"max_drop": 0.001, "strategy": "entropy"}, "2995 or more could do$"),
+        ({"max_drop": 0.001, "risk": "accuracy"}, "an accuracy at most 0.1 points below the full model's, with 95 % "),
+    ],
+)
+def test_refuses(goal, message):
+    with pytest.raises(InputError, match=message):
+        calibrate(TRACE, **goal)
+
+
+@pytest.mark.parametrize(
+    ("trace", "goal", "message"),
+    [
+        (Trace(TRACE.logits), {"max_drop": 0.1, "risk": "accuracy"}, "a loss of accuracy needs labels"),
+        (Trace(np.zeros((0, 2, 2))), {"speedup": 2}, "no texts to calibrate on"),
+        (regression_trace(0), {"max_drop": 0.1}, "values are neither; use speedup"),
+        (regression_trace(0), {"speedup": 2, "strategy": "votes"}, "'votes' needs classes"),
+    ],
+)
+def test_refuses_traces(trace, goal, message):
+    with pytest.raises(InputError, match=message):
+        calibrate(trace, **goal)
+
+
+def test_promises_in_words():
+    assert str(Promise("disagreement", 0.015, 0.95)) == (
+        "answers that differ from the full model's on at most 1.5 % of texts, with 95 % confidence"
+    )
+    assert str(Promise("accuracy", 0.01, 0.9)) == (
+        "an accuracy at most 1 points below the full model's, with 90 % confidence"
+    )

@@ -1,0 +1,122 @@
+"""What is measured of a policy on texts it has not seen."""
+
+from __future__ import annotations
+
+import json
+
+import numpy as np
+import pytest
+
+from exitpoll.calibration import calibrate
+from exitpoll.errors import InputError
+from exitpoll.evaluation import evaluate
+from exitpoll.policy import Policy
+from exitpoll.trace import Trace
+from tests.samples import multi_label_trace, random_trace, regression_trace
+from tests.test_calibration import clear_trace
+
+POLICY = Policy("margin", 0.5)
+
+
+def test_rows_are_the_policy_the_full_model_the_exits_and_the_oracles():
+    trace = random_trace(0)
+    found = evaluate(trace, POLICY)
+    assert [row.name for row in found.rows] == [
+        "policy",
+        "full model",
+        "exit 1",
+        "exit 2",
+        "exit 3",
+        "oracle: first right",
+        "oracle: first that agrees",
+        "oracle: agrees for good",
+    ]
+    policy, full, *_ = found.rows
+    decisions = POLICY.decide(trace)
+    assert policy.score.value == pytest.approx(decisions.accuracy)
+    assert policy.speedup == decisions.speedup
+    assert policy.drop.value == pytest.approx(full.score.value - policy.score.value)
+    assert (full.speedup, full.drop.value, full.drop.low, full.drop.high) == (1, 0, 0, 0)
+    assert found.depths == decisions.histogram
+    assert found.texts == 60
+
+
+def test_the_interval_is_that_of_the_share():
+    """95 % of a share's normal interval, as wide as statistics says."""
+    trace = random_trace(1, texts=1000)
+    score = evaluate(trace, POLICY).rows[0].score
+    half = 1.96 * np.sqrt(score.value * (1 - score.value) / 1000)
+    assert score.low == pytest.approx(score.value - half, abs=0.004)
+    assert score.high == pytest.approx(score.value + half, abs=0.004)
+
+
+def test_a_drop_is_measured_on_the_same_samples():
+    """Where the policy and the full model differ on few texts, their difference is known far better than either."""
+    trace = clear_trace(3)
+    row = evaluate(trace, Policy("margin", 0.9)).rows[0]
+    assert row.drop.high - row.drop.low < 0.7 * (row.score.high - row.score.low)
+
+
+@pytest.mark.parametrize("metric", ["accuracy_and_f1", "matthews"])
+def test_other_metrics(metric):
+    found = evaluate(random_trace(0, classes=2), POLICY, metric=metric)
+    assert found.rows[0].score.value == pytest.approx(POLICY.decide(random_trace(0, classes=2)).score(metric))
+
+
+def test_several_labels_and_values():
+    several = evaluate(multi_label_trace(0), Policy("margin", 0.5, problem_type="multi_label_classification"))
+    assert several.metric == "micro_f1"
+    values = evaluate(regression_trace(0), Policy("patience", 1, {"within": 0.2}, problem_type="regression"))
+    assert values.metric == "r2"
+    assert not any("oracle" in row.name for row in values.rows)
+
+
+class TestPromise:
+    POLICY = calibrate(clear_trace(0), "entropy", max_drop=0.05)
+
+    def test_it_held(self):
+        kept = evaluate(clear_trace(5), self.POLICY).promise
+        assert kept.held
+        assert kept.measured.value <= 0.05
+
+    def test_it_did_not(self):
+        generator = np.random.default_rng(0)
+        noise = Trace(10 * generator.normal(size=(400, 6, 3)), generator.integers(3, size=400))
+        kept = evaluate(noise, self.POLICY).promise
+        assert not kept.held
+        assert kept.measured.low > 0.05
+
+    def test_no_promise(self):
+        assert evaluate(random_trace(0), POLICY).promise is None
+
+    def test_a_policy_of_another_model(self):
+        other = Trace(clear_trace(0).logits, clear_trace(0).labels, about={"model": "m2"})
+        with pytest.raises(InputError, match="calibrated on model m1, the trace is from model m2"):
+            evaluate(other, self.POLICY)
+
+
+def test_groups_are_measured_alone():
+    trace = random_trace(0)
+    names = ["a", "b"] * 30
+    found = evaluate(trace, POLICY, groups=names)
+    assert set(found.groups) == {"a", "b"}
+    alone = evaluate(trace.select(slice(0, None, 2)), POLICY)
+    assert found.groups["a"].rows[0].score.value == alone.rows[0].score.value
+    assert found.groups["a"].texts == 30
+
+
+def test_it_can_be_written_as_json():
+    found = evaluate(random_trace(0), POLICY, groups=["a"] * 60)
+    assert json.loads(json.dumps(found.to_dict()))["groups"]["a"]["metric"] == "accuracy"
+
+
+@pytest.mark.parametrize(
+    ("trace", "message"),
+    [
+        (Trace(np.zeros((2, 2, 2))), "needs labels"),
+        (Trace(np.zeros((0, 2, 2)), np.zeros(0, dtype=int)), "no texts to evaluate on"),
+    ],
+)
+def test_refuses(trace, message):
+    with pytest.raises(InputError, match=message):
+        evaluate(trace, POLICY)

@@ -1,0 +1,63 @@
+"""Scores from sums are the metrics' own, weighted texts count as often as their weight says."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from exitpoll.errors import InputError
+from exitpoll.tallies import TALLIES, tally_named
+from exitpoll.tasks import METRICS, MULTI_LABEL, REGRESSION, SINGLE_LABEL
+
+
+def drawn(metric, seed, texts=30):
+    """Gold answers, given ones and the number of classes."""
+    generator = np.random.default_rng(seed)
+    if metric == "r2":
+        gold = generator.normal(size=texts) + 100
+        return gold, gold + generator.normal(size=texts), 1
+    classes = 2 if metric == "accuracy_and_f1" else 4
+    shape, values = ((texts, classes), 2) if metric == "micro_f1" else (texts, classes)
+    return generator.integers(values, size=shape), generator.integers(values, size=shape), classes
+
+
+@pytest.mark.parametrize("metric", TALLIES)
+@given(seed=st.integers(0, 10**6))
+def test_sums_give_the_metric(metric, seed):
+    gold, answers, classes = drawn(metric, seed)
+    tally = TALLIES[metric]
+    assert tally.score(tally.notes(gold, answers, classes).sum(axis=0)) == pytest.approx(METRICS[metric](gold, answers))
+
+
+@pytest.mark.parametrize("metric", TALLIES)
+def test_a_weight_is_a_repetition(metric):
+    gold, answers, classes = drawn(metric, 0)
+    weights = np.random.default_rng(1).integers(0, 3, size=30)
+    notes = TALLIES[metric].notes(gold, answers, classes)
+    repeated = METRICS[metric](np.repeat(gold, weights, axis=0), np.repeat(answers, weights, axis=0))
+    assert TALLIES[metric].score(weights @ notes) == pytest.approx(repeated)
+
+
+def test_accuracy_of_several_labels_asks_for_all_of_them():
+    gold, answers = np.array([[1, 0], [1, 1]]), np.array([[1, 0], [1, 0]])
+    tally = tally_named("accuracy", MULTI_LABEL, 2)
+    assert tally.score(tally.notes(gold, answers, 2).sum(axis=0)) == 0.5
+
+
+@pytest.mark.parametrize("metric", TALLIES)
+def test_constant_answers_do_not_divide_by_nothing(metric):
+    gold, _, classes = drawn(metric, 0)
+    with np.errstate(all="raise"):
+        score = TALLIES[metric].score(TALLIES[metric].notes(gold * 0, gold * 0, classes).sum(axis=0))
+    assert np.isfinite(score)
+
+
+@pytest.mark.parametrize(
+    ("metric", "problem_type", "classes"),
+    [("r2", SINGLE_LABEL, 3), ("accuracy", REGRESSION, 1), ("accuracy_and_f1", SINGLE_LABEL, 3)],
+)
+def test_refuses(metric, problem_type, classes):
+    with pytest.raises(InputError, match=f"metric '{metric}' does not score {problem_type} with {classes} classes"):
+        tally_named(metric, problem_type, classes)
