@@ -8,7 +8,7 @@ from exitpoll.strategies import FEATURES
 from exitpoll.tasks import MULTI_LABEL, REGRESSION
 from exitpoll.trace import Trace
 
-_RISES = [-1.0 if name in ("entropy", "divergence") else 0.5 for name in FEATURES]  # surer means more
+_RISES = [-1.0 if name == "entropy" else 0.5 for name in FEATURES]  # surer means more
 SETTINGS = {
     "hybrid": {
         "policies": [

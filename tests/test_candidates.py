@@ -50,7 +50,7 @@ class TestLearned:
     def test_it_is_the_regression_that_it_says(self):
         trace = random_trace(0, texts=400)
         policy = fit_learned(trace, "right")
-        told = features(trace.logits)[:, 1]
+        told = features(trace.logits)[0][:, 1]
         scaled = (told - told.mean(axis=0)) / told.std(axis=0)
         right = trace.logits[:, 1].argmax(axis=-1) == trace.labels
         model = LogisticRegression(C=0.1, max_iter=500).fit(scaled, right)

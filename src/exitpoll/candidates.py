@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from exitpoll.errors import InputError
-from exitpoll.numerics import log_softmax, predicted
+from exitpoll.numerics import log_softmax, predicted, tamed
 from exitpoll.policy import Policy
 from exitpoll.strategies import FEATURES, STRATEGIES, Opinion, as_binary, features, strategy_named
 from exitpoll.tasks import MULTI_LABEL, REGRESSION
@@ -138,7 +138,7 @@ def _ask(policy: Policy, trace: Trace) -> Opinion:
 
 
 def _hybrids(trace: Trace, ks: Sequence[float]) -> Iterator[Candidate]:
-    """Join votes, at some thresholds, with entropy, whose threshold stays open."""
+    """Join votes, at some thresholds, with entropy, whose threshold stays open; where neither fires, ask the head."""
     by_entropy = _ask(Policy("entropy", None, **_kind(trace)), trace)
     for votes in _variants_for(trace, "votes", ks):
         by_votes = _ask(votes, trace)
@@ -147,12 +147,12 @@ def _hybrids(trace: Trace, ks: Sequence[float]) -> Iterator[Candidate]:
             score = np.where(fires & np.isfinite(by_entropy.score), np.inf, by_entropy.score)
             shown = fires.reshape(*fires.shape, *[1] * (by_votes.answer.ndim - 2))
             answer = np.where(shown, by_votes.answer, by_entropy.answer)
-            answer[:, -1] = by_votes.answer[:, -1]  # where nothing fires, the first policy answers
             members = [
                 {"strategy": "votes", "threshold": threshold, "settings": dict(votes.settings)},
                 {"strategy": "entropy", "threshold": None, "settings": {}},
             ]
-            yield Candidate(Policy("hybrid", None, {"policies": members}, **_kind(trace)), Opinion(score, answer))
+            policy = Policy("hybrid", None, {"policies": members}, fallback="head", **_kind(trace))
+            yield Candidate(policy, Opinion(score, answer))
 
 
 def _some_levels(scores: NDArray) -> list[float]:
@@ -214,7 +214,7 @@ def fit_learned(trace: Trace, towards: Towards = "agreement") -> Policy:
     """
     logits, gold = _classes(_sample(trace), towards)
     target = predicted(logits) == gold[:, None]  # (texts, exits)
-    told = features(logits)  # (texts, exits, features)
+    told, _ = features(logits)  # (texts, exits, features)
     rows = [_regression(told[:, number], target[:, number]) for number in range(logits.shape[1])]
     settings = {"towards": towards, "weights": [row[:-1] for row in rows], "biases": [row[-1] for row in rows]}
     return Policy("learned", None, settings, **_kind(trace))
@@ -278,7 +278,7 @@ def _classes(trace: Trace, towards: Towards) -> tuple[NDArray, NDArray]:
         raise InputError("nothing can be fitted to values: this trace is of a regression")
     if not len(trace):
         raise InputError("the trace has no texts to fit to")
-    logits = np.nan_to_num(np.asarray(trace.logits, dtype=np.float64))
+    logits = tamed(np.asarray(trace.logits))
     if trace.problem_type == MULTI_LABEL:
         logits = as_binary(logits)
     if towards == "agreement":

@@ -1,4 +1,4 @@
-"""Probabilities from logits that are never NaN, and counts along the exits."""
+"""Probabilities that are never NaN, and counts along the exits."""
 
 from __future__ import annotations
 
@@ -8,26 +8,27 @@ from numpy.typing import NDArray
 LOG_FLOOR = -1e4  # e^-10000 is 0 in any precision, and −∞ · 0 would be NaN
 
 
+def is_tame(logits: NDArray) -> bool:
+    """Whether all logits are numbers, and none so high that a difference of two would overflow."""
+    return bool(np.isfinite(logits).all()) and (logits.dtype.itemsize < 8 or bool((np.abs(logits) < 1e300).all()))
+
+
+def tamed(logits: NDArray) -> NDArray:
+    """Put 0 for NaN and something very high or low for ±∞."""
+    return np.nan_to_num(logits.astype(np.float64)).clip(-1e300, 1e300)
+
+
 def log_softmax(logits: NDArray) -> NDArray:
-    """Give log-probabilities in float64 that are neither −∞ nor NaN, whatever the logits."""
+    """Give log-probabilities of tame logits in float64, none below `LOG_FLOOR`."""
     wide = logits.astype(np.float64)
-    with np.errstate(over="ignore", invalid="ignore"):
-        shifted = wide - wide.max(axis=-1, keepdims=True)
-        summed = np.exp(shifted).sum(axis=-1, keepdims=True)
-    if np.isnan(summed).any():  # logits were not finite
-        return log_softmax(np.nan_to_num(wide).clip(-1e300, 1e300))
-    return np.maximum(shifted - np.log(summed), LOG_FLOOR)
+    wide -= wide.max(axis=-1, keepdims=True)
+    wide -= np.log(np.exp(wide).sum(axis=-1, keepdims=True))
+    return np.maximum(wide, LOG_FLOOR, out=wide)
 
 
 def softmax(logits: NDArray) -> NDArray:
-    """Give probabilities in float64."""
-    return np.exp(log_softmax(logits))
-
-
-def log_odds(probability: NDArray) -> NDArray:
-    """Stretch probabilities over the line; those of 0 and 1 to about ∓14."""
-    inside = np.minimum(np.maximum(probability, 1e-6), 1 - 1e-6)
-    return np.log(inside / (1 - inside))
+    """Give probabilities in float64, whatever the logits."""
+    return np.exp(log_softmax(logits if is_tame(logits) else tamed(logits)))
 
 
 def sigmoid(x: NDArray) -> NDArray:
@@ -35,15 +36,14 @@ def sigmoid(x: NDArray) -> NDArray:
     return 0.5 * (1 + np.tanh(0.5 * x))
 
 
-def depths(logits: NDArray) -> NDArray:
-    """Number the exits from 1: (exits,)."""
-    return np.arange(1, logits.shape[1] + 1, dtype=np.float64)
+def depths(values: NDArray) -> NDArray:
+    """Number the exits from 1: (texts, exits, …) -> (exits,)."""
+    return np.arange(1.0, values.shape[1] + 1)
 
 
 def predicted(logits: NDArray) -> NDArray:
-    """Give every head's class: (texts, exits)."""
-    highest = logits.argmax(axis=-1)
-    return highest if np.isfinite(logits).all() else np.nan_to_num(logits).argmax(axis=-1)
+    """Give every head's class, whatever the logits: (texts, exits)."""
+    return (logits if is_tame(logits) else tamed(logits)).argmax(axis=-1)
 
 
 def after_first(values: NDArray) -> NDArray:
@@ -55,18 +55,24 @@ def after_first(values: NDArray) -> NDArray:
 
 def run_length(holds: NDArray) -> NDArray:
     """Count for how many exits in a row something has held: (texts, exits)."""
-    counted = holds.cumsum(axis=1)
-    since = np.maximum.accumulate(np.where(holds, 0, counted), axis=1)  # the count when it last did not hold
-    return (counted - since).astype(np.float64)
+    number = depths(holds)
+    return number - np.maximum.accumulate(np.where(holds, 0.0, number), axis=1)  # the exit at which it last did not
 
 
-def jensen_shannon(p: NDArray, q: NDArray) -> NDArray:
-    """Jensen–Shannon divergence in nats, over the last axis."""
-    middle = (p + q) / 2
-    return (_kullback_leibler(p, middle) + _kullback_leibler(q, middle)) / 2
+def entropy_of(p: NDArray) -> NDArray:
+    """Entropy in nats, over the last axis; 0 · log 0 is 0."""
+    return -(p * np.log(np.maximum(p, 1e-300))).sum(axis=-1)
 
 
-def _kullback_leibler(p: NDArray, q: NDArray) -> NDArray:
-    """KL(p ‖ q) in nats, over the last axis; 0 · log 0 is 0."""
-    ratio = np.divide(p, q, out=np.ones_like(p), where=p > 0)
-    return (p * np.log(ratio)).sum(axis=-1)
+def divergence_from_last(p: NDArray) -> NDArray:
+    """Jensen–Shannon divergence in nats from the exit before, H((p + q) / 2) − (H(p) + H(q)) / 2; 0 at the first.
+
+    Args:
+        p: Probabilities, (texts, exits, classes).
+
+    Returns:
+        Divergences, (texts, exits).
+    """
+    own = entropy_of(p)
+    between = entropy_of((p[:, 1:] + p[:, :-1]) / 2) - (own[:, 1:] + own[:, :-1]) / 2
+    return after_first(np.maximum(between, 0))  # rounding may give −1e-17

@@ -107,6 +107,11 @@ class Policy:
         words = [_in_words(key, value) for key, value in self.settings.items() if key not in ("weights", "biases")]
         return f"{self.strategy} ({', '.join(words)})" if words else self.strategy
 
+    @cached_property
+    def _given(self) -> dict[str, Any]:
+        """The settings as strategies take them fastest: numbers that come in lists as arrays."""
+        return {key: np.array(value) if key in _ARRAYS else value for key, value in self.settings.items()}
+
     def opinion(self, logits: NDArray) -> Opinion:
         """Ask the strategy.
 
@@ -117,7 +122,7 @@ class Policy:
             Its scores and answers.
         """
         try:
-            return ask(self.strategy, logits, self.settings, self.problem_type)
+            return ask(self.strategy, logits, self._given, self.problem_type)
         except InputError:
             raise
         except (TypeError, ValueError, KeyError) as error:
@@ -252,6 +257,7 @@ class Policy:
         return cls(**content)
 
 
+_ARRAYS = ("temperatures", "weights", "biases")
 _CHOICES = {
     "answer": ("strategy", "head"),
     "fallback": ("strategy", "head"),

@@ -3,7 +3,8 @@
 A strategy is a pure function of logits (texts, exits, classes). Column l of what it gives depends on the first l exits
 alone, so the same function serves a recorded trace, all exits at once, and a live batch, whose last column is asked.
 Scores are in natural units: votes, probabilities, nats. Entropy falls as we get surer and is therefore negated; a
-threshold in natural units is turned the same way by `Strategy.sign`.
+threshold in natural units is turned the same way by `Strategy.sign`. `ask` is the way to call them: it sees to logits
+that are no numbers, so that the functions themselves need not.
 """
 
 from __future__ import annotations
@@ -19,13 +20,12 @@ from exitpoll.errors import InputError
 from exitpoll.numerics import (
     after_first,
     depths,
-    jensen_shannon,
-    log_odds,
+    divergence_from_last,
+    is_tame,
     log_softmax,
-    predicted,
     run_length,
     sigmoid,
-    softmax,
+    tamed,
 )
 from exitpoll.tasks import MULTI_LABEL, REGRESSION, SINGLE_LABEL
 
@@ -42,10 +42,12 @@ def entropy(logits: NDArray, *, normalised: bool = False) -> Opinion:
     """Entropy of the current head, in nats (DeeBERT), or as a share of log C (FastBERT, equation 5)."""
     log_p = log_softmax(logits)
     nats = -(np.exp(log_p) * log_p).sum(axis=-1)  # e^x · x is 0, not NaN, at the floor of log_softmax
-    return _opinion(logits, -nats / (np.log(logits.shape[-1]) if normalised else 1.0), log_p.argmax(axis=-1))
+    return Opinion(-nats / (np.log(logits.shape[-1]) if normalised else 1.0), log_p.argmax(axis=-1))
 
 
-def max_prob(logits: NDArray, *, temperatures: Sequence[float] | None = None, towards: str | None = None) -> Opinion:
+def max_prob(
+    logits: NDArray, *, temperatures: Sequence[float] | NDArray | None = None, towards: str | None = None
+) -> Opinion:
     """Highest probability of the current head, each exit at a temperature of its own (RightTool, section 3).
 
     Args:
@@ -58,57 +60,56 @@ def max_prob(logits: NDArray, *, temperatures: Sequence[float] | None = None, to
     """
     if temperatures is not None:
         logits = logits / np.asarray(temperatures, dtype=np.float64)[: logits.shape[1], None]
-    p = softmax(logits)
-    return _opinion(logits, p.max(axis=-1), p.argmax(axis=-1))
+    p = np.exp(log_softmax(logits))
+    return Opinion(p.max(axis=-1), p.argmax(axis=-1))
 
 
 def margin(logits: NDArray) -> Opinion:
     """Distance between the two highest probabilities of the current head."""
-    p = softmax(logits)
+    p = np.exp(log_softmax(logits))
     highest = np.partition(p, -2, axis=-1)[..., -2:]  # (texts, exits, 2)
-    return _opinion(logits, highest[..., 1] - highest[..., 0], p.argmax(axis=-1))
+    return Opinion(highest[..., 1] - highest[..., 0], p.argmax(axis=-1))
 
 
 def patience(logits: NDArray) -> Opinion:
     """For how many exits the prediction has stood unchanged, 0 at the first (PABEE, equation 4)."""
-    answer = predicted(logits)
-    return _opinion(logits, run_length(after_first(answer[:, 1:] == answer[:, :-1])), answer)
+    answer = logits.argmax(axis=-1)
+    return Opinion(run_length(after_first(answer[:, 1:] == answer[:, :-1])), answer)
 
 
 def stable(logits: NDArray, *, within: float = 0.1) -> Opinion:
     """For how many exits the value has moved by at most `within`: patience for regression (PABEE, equation 5)."""
-    values = np.nan_to_num(logits[..., 0].astype(np.float64))  # (texts, exits)
+    values = logits[..., 0].astype(np.float64)  # (texts, exits)
     steps = np.abs(values[:, 1:] - values[:, :-1])
-    return _opinion(logits, run_length(after_first(steps <= within)), values)
+    return Opinion(run_length(after_first(steps <= within)), values)
 
 
 def confident_patience(logits: NDArray, *, confidence: float = 0.9) -> Opinion:
     """For how many exits in a row the highest probability has reached `confidence` (PCEE-BERT)."""
-    p = softmax(logits)
-    return _opinion(logits, run_length(p.max(axis=-1) >= confidence), p.argmax(axis=-1))
+    p = np.exp(log_softmax(logits))
+    return Opinion(run_length(p.max(axis=-1) >= confidence), p.argmax(axis=-1))
 
 
 def js_patience(logits: NDArray, *, divergence: float = 0.05) -> Opinion:
     """For how many exits in a row the Jensen–Shannon divergence to the exit before has stayed below (F-PABEE)."""
-    p = softmax(logits)
-    between = jensen_shannon(p[:, 1:], p[:, :-1])  # (texts, exits - 1)
-    return _opinion(logits, run_length(after_first(between < divergence)), p.argmax(axis=-1))
+    p = np.exp(log_softmax(logits))
+    near = divergence_from_last(p)[:, 1:] < divergence  # (texts, exits - 1)
+    return Opinion(run_length(after_first(near)), p.argmax(axis=-1))
 
 
 def votes(logits: NDArray, *, k: float = 0.5) -> Opinion:
     """V_l = max_c #{j ≤ l: argmax x_j = c} / l^k: all exits so far take a vote (the seed's voting strategy)."""
-    heads = predicted(logits)
-    counts = (heads[..., None] == np.arange(logits.shape[-1])).cumsum(axis=1)  # (texts, exits, classes)
-    most = counts.max(axis=-1)
+    ballots = logits.argmax(axis=-1)[..., None] == np.arange(logits.shape[-1])  # (texts, exits, classes)
+    counts = ballots.cumsum(axis=1)
     # Of classes with equally many votes the current head's wins; if it is not among them, the first.
-    answer = np.where(_at(counts, heads) == most, heads, counts.argmax(axis=-1))
-    return _opinion(logits, most / depths(logits) ** k, answer)
+    answer = (2 * counts + ballots).argmax(axis=-1)
+    return Opinion(counts.max(axis=-1) / depths(logits) ** k, answer)
 
 
 def soft_votes(logits: NDArray, *, k: float = 0.5) -> Opinion:
     """Probabilities in place of votes: max_c Σ_{j≤l} x_j[c] / l^k."""
-    summed = softmax(logits).cumsum(axis=1)
-    return _opinion(logits, summed.max(axis=-1) / depths(logits) ** k, summed.argmax(axis=-1))
+    summed = np.exp(log_softmax(logits)).cumsum(axis=1)
+    return Opinion(summed.max(axis=-1) / depths(logits) ** k, summed.argmax(axis=-1))
 
 
 def mean(logits: NDArray) -> Opinion:
@@ -119,8 +120,8 @@ def mean(logits: NDArray) -> Opinion:
 def geometric(logits: NDArray) -> Opinion:
     """Highest class of the geometric mean of the distributions (Zero Time Waste, equation 3, with equal weights)."""
     averaged = log_softmax(logits).cumsum(axis=1) / depths(logits)[:, None]
-    p = softmax(averaged)
-    return _opinion(logits, p.max(axis=-1), p.argmax(axis=-1))
+    p = np.exp(log_softmax(averaged))
+    return Opinion(p.max(axis=-1), p.argmax(axis=-1))
 
 
 def hybrid(logits: NDArray, *, policies: Sequence[Mapping[str, Any]], problem_type: str = SINGLE_LABEL) -> Opinion:
@@ -136,19 +137,23 @@ def hybrid(logits: NDArray, *, policies: Sequence[Mapping[str, Any]], problem_ty
     Returns:
         The opinion; its natural unit is policies.
     """
-    fires, answers = [], []
+    fires, answer = np.zeros(logits.shape[:2]), None
     for policy in policies:
-        opinion = ask(policy["strategy"], logits, policy.get("settings", {}), problem_type)
-        fires.append(opinion.score >= strategy_named(policy["strategy"]).sign * policy["threshold"])
-        answers.append(opinion.answer)
-    first = np.argmax(fires, axis=0)  # (texts, exits)
-    rows, exits = np.indices(first.shape, sparse=True)
-    answer = np.array(answers)[first, rows, exits]
-    return _opinion(logits, np.array(fires).sum(axis=0).astype(np.float64), answer)
+        opinion = _ask(policy["strategy"], logits, policy.get("settings", {}), problem_type)
+        now = opinion.score >= strategy_named(policy["strategy"]).sign * policy["threshold"]
+        if answer is None:
+            answer = opinion.answer
+        else:
+            first = now & (fires == 0)
+            answer = np.where(first if answer.ndim == 2 else first[..., None], opinion.answer, answer)
+        fires += now
+    if answer is None:
+        raise InputError("a hybrid needs policies to be made of")
+    return Opinion(fires, answer)
 
 
 def learned(
-    logits: NDArray, *, weights: Sequence[Sequence[float]], biases: Sequence[float], towards: str = "agreement"
+    logits: NDArray, *, weights: Sequence | NDArray, biases: Sequence | NDArray, towards: str = "agreement"
 ) -> Opinion:
     """The chance that the head says what the last will say, or that it is right: logistic regression, exit by exit.
 
@@ -162,45 +167,35 @@ def learned(
         The opinion; the answer is the current head's.
     """
     exits = logits.shape[1]
-    rows, constants = np.asarray(weights)[:exits], np.asarray(biases)[:exits]
-    chance = sigmoid((features(logits) * rows).sum(axis=-1) + constants)
-    return _opinion(logits, chance, predicted(logits))
+    told, heads = features(logits)
+    chance = sigmoid((told * np.asarray(weights)[:exits]).sum(axis=-1) + np.asarray(biases)[:exits])
+    return Opinion(chance, heads)
 
 
-FEATURES = ("log-odds", "margin", "entropy", "run", "votes", "soft votes", "geometric", "divergence")
+FEATURES = ("margin", "entropy", "run", "votes")  # more of them did not help; the depth is in one fit for each exit
 
 
-def features(logits: NDArray) -> NDArray:
-    """What the exits so far tell of the current head's answer.
+def features(logits: NDArray) -> tuple[NDArray, NDArray]:
+    """Tell what the exits so far say of the current head's answer.
 
     Args:
         logits: (texts, exits, classes)
 
     Returns:
-        The numbers that `FEATURES` names, (texts, exits, features): the head's own confidence in three forms, for how
-        many exits it has said the same, how many of all exits say so, how likely their arithmetic and geometric mean
-        make it, and how far it moved from the exit before.
+        The numbers that `FEATURES` names, (texts, exits, features): the head's margin and entropy, for how many exits
+        its answer has stood unchanged, and which share of all exits vote for it; and these answers, (texts, exits).
     """
-    log_p = log_softmax(logits)
+    log_p = log_softmax(logits)  # (texts, exits, classes)
     p = np.exp(log_p)
     heads = p.argmax(axis=-1)
-    depth = depths(logits)
-    highest = np.partition(p, -2, axis=-1)[..., -2:] if p.shape[-1] > 2 else np.sort(p, axis=-1)
-    ballots = (heads[..., None] == np.arange(p.shape[-1])).cumsum(axis=1)
-    pooled = softmax(log_p.cumsum(axis=1) / depth[:, None])
-    return np.stack(
-        [
-            log_odds(highest[..., 1]),
-            highest[..., 1] - highest[..., 0],
-            -(p * log_p).sum(axis=-1) / np.log(p.shape[-1]),
-            run_length(after_first(heads[:, 1:] == heads[:, :-1])),
-            _at(ballots, heads) / depth,
-            log_odds(_at(p.cumsum(axis=1), heads) / depth),
-            log_odds(_at(pooled, heads)),
-            after_first(jensen_shannon(p[:, 1:], p[:, :-1])),
-        ],
-        axis=-1,
-    )
+    ordered = np.sort(p, axis=-1)
+    same = heads[:, :, None] == heads[:, None, :]  # (texts, exits, exits)
+    told = np.empty((*heads.shape, len(FEATURES)))
+    told[..., 0] = ordered[..., -1] - ordered[..., -2]
+    told[..., 1] = -(p * log_p).sum(axis=-1)
+    told[..., 2] = run_length(after_first(same.diagonal(1, axis1=1, axis2=2)))
+    told[..., 3] = same.cumsum(axis=2).diagonal(axis1=1, axis2=2) / depths(heads)
+    return told, heads
 
 
 @dataclass(frozen=True)
@@ -252,7 +247,7 @@ def strategy_named(name: str) -> Strategy:
 
 
 def ask(name: str, logits: NDArray, settings: Mapping[str, Any], problem_type: str) -> Opinion:
-    """Ask a strategy about texts of any problem type.
+    """Ask a strategy about texts of any problem type, whatever their logits.
 
     Args:
         name: The strategy's name.
@@ -261,8 +256,17 @@ def ask(name: str, logits: NDArray, settings: Mapping[str, Any], problem_type: s
         problem_type: As in transformers.
 
     Returns:
-        Its opinion.
+        Its opinion; once an exit said something that is no number, a text's score is −∞ and it stays to the end.
     """
+    if is_tame(logits):
+        return _ask(name, logits, settings, problem_type)
+    opinion = _ask(name, tamed(logits), settings, problem_type)
+    broken = np.logical_or.accumulate(~np.isfinite(logits).all(axis=-1), axis=1)  # (texts, exits)
+    return Opinion(np.where(broken, -np.inf, opinion.score), opinion.answer)
+
+
+def _ask(name: str, logits: NDArray, settings: Mapping[str, Any], problem_type: str) -> Opinion:
+    """Ask a strategy about tame logits."""
     strategy = strategy_named(name)
     if strategy.asks_others:
         return strategy.function(logits, problem_type=problem_type, **settings)
@@ -290,17 +294,3 @@ def as_binary(logits: NDArray) -> NDArray:
     """Turn multi-label logits (texts, exits, labels) into those of no and yes, (texts · labels, exits, 2)."""
     each = logits.swapaxes(1, 2).reshape(-1, logits.shape[1])  # (texts · labels, exits)
     return np.stack([np.zeros_like(each), each], axis=-1)
-
-
-def _opinion(logits: NDArray, score: NDArray, answer: NDArray) -> Opinion:
-    """Make an opinion of finite logits; once an exit said something that is no number, the text stays to the end."""
-    finite = np.isfinite(logits)
-    if not finite.all():
-        broken = ~finite.all(axis=-1)
-        score = np.where(np.logical_or.accumulate(broken, axis=1), -np.inf, score)
-    return Opinion(score, answer)
-
-
-def _at(values: NDArray, classes: NDArray) -> NDArray:
-    """Pick from (texts, exits, classes) the values at one class each: (texts, exits)."""
-    return np.take_along_axis(values, classes[..., None], axis=-1)[..., 0]
