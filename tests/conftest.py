@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import os
+import sys
 
 # Tests never reach for the network, whatever the machine has.
 os.environ["HF_HUB_OFFLINE"] = "1"
@@ -10,7 +11,9 @@ import hypothesis
 import pytest
 import torch
 
-from tests.tiny import save_tiny, tiny_tokenizer
+from exitpoll import EarlyExitModel, TrainingSettings, train
+from exitpoll.cli import main
+from tests.tiny import save_tiny, tiny_tokenizer, toy_splits
 
 # A busy machine must not fail a law, and a law must fail every time or never.
 hypothesis.settings.register_profile("steady", deadline=None, derandomize=True, max_examples=50)
@@ -38,3 +41,30 @@ def encoder_folder(tmp_path_factory):
 @pytest.fixture(scope="session")
 def classifier_folder(tmp_path_factory):
     return save_tiny("bert", tmp_path_factory.mktemp("classifier"), classifier=True)
+
+
+@pytest.fixture(scope="session")
+def model_folder(tmp_path_factory, encoder_folder):
+    """A tiny model that has learned the toy task."""
+    folder = tmp_path_factory.mktemp("trained") / "model"
+    splits = toy_splits(train=400)
+    torch.manual_seed(0)
+    model = EarlyExitModel.from_encoder(encoder_folder, labels=splits.label_names)
+    train(model, tiny_tokenizer(), splits, folder, TrainingSettings(epochs=2, logs_per_epoch=1))
+    torch.set_flush_denormal(False)
+    return folder
+
+
+@pytest.fixture
+def run(monkeypatch, capsys):
+    def call(*arguments):
+        monkeypatch.setattr(sys, "argv", ["exitpoll", *map(str, arguments)])
+        try:
+            main()
+            code = 0
+        except SystemExit as stop:
+            code = stop.code
+        captured = capsys.readouterr()
+        return code, captured.out, captured.err
+
+    return call

@@ -2,31 +2,13 @@
 
 from __future__ import annotations
 
-import sys
-
 import pytest
 import torch
 from safetensors.torch import load_file
 
 from exitpoll import __version__
-from exitpoll.cli import main
 from exitpoll.folders import read_json, write_json
 from tests.tiny import save_tiny, tiny_encoder, toy_rows, write_toy_folder, write_tsv
-
-
-@pytest.fixture
-def run(monkeypatch, capsys):
-    def call(*arguments):
-        monkeypatch.setattr(sys, "argv", ["exitpoll", *map(str, arguments)])
-        try:
-            main()
-            code = 0
-        except SystemExit as stop:
-            code = stop.code
-        captured = capsys.readouterr()
-        return code, captured.out, captured.err
-
-    return call
 
 
 @pytest.fixture

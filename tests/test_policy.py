@@ -225,9 +225,25 @@ class TestRefusals:
         with pytest.raises(InputError, match="strategy 'max_prob' cannot be asked with these settings: temperatures"):
             Policy("max_prob", 0.9, {"temperatures": [1.0, 2.0]}).decide(TRACE)
 
-    def test_a_threshold_that_is_no_number(self):
-        with pytest.raises(InputError, match="a threshold is not a number"):
-            Policy("votes", float("nan"))
+    @pytest.mark.parametrize(
+        ("field", "value"),
+        [
+            ("threshold", float("nan")),
+            ("threshold", "high"),
+            ("threshold", [[1.0], [2.0]]),
+            ("settings", [0.5]),
+            ("max_depth", 0),
+            ("max_depth", "deep"),
+            ("problem_type", "poetry"),
+        ],
+    )
+    def test_values_that_make_no_sense(self, field, value):
+        with pytest.raises(InputError, match=field):
+            Policy(**{field: value})
+
+    def test_a_setting_that_is_no_number(self):
+        with pytest.raises(InputError, match="cannot be asked with these settings: k"):
+            Policy("votes", 1, {"k": "half"}).decide(TRACE)
 
     def test_another_kind_of_task(self):
         with pytest.raises(InputError, match="the policy is for single_label_classification, the trace for regression"):

@@ -19,36 +19,50 @@ README = (ROOT / "README.md").read_text(encoding="utf-8")
 DEFAULTS = json.loads((ROOT / "experiments" / "results" / "defaults.json").read_text())
 
 
-def blocks(language):
-    return re.findall(rf"```{language}\n(.*?)```", README, flags=re.S)
+def blocks(text):
+    """Code that can be run: its language and itself, in the order of the document."""
+    return re.findall(r"```(bash|python)\n(.*?)```", text, flags=re.S)
 
 
 @pytest.fixture
-def here(tmp_path, monkeypatch, encoder_folder):
-    """A folder in which the README's encoder and dataset are tiny ones."""
-    write_toy_folder(tmp_path / "trec")
+def runs(tmp_path, monkeypatch, encoder_folder, capsys):
+    """A folder in which the documents' encoder and dataset are tiny ones, to run a document's code in."""
+    write_toy_folder(tmp_path / "trec", others=320)
     monkeypatch.chdir(tmp_path)
-    return lambda code: code.replace("google-bert/bert-base-uncased", str(encoder_folder))
+
+    def execute(text):
+        text = text.replace("google-bert/bert-base-uncased", str(encoder_folder))
+        text = text.replace("--latency-ms 5", "--latency-ms 500")  # a busy machine may be slow even at tiny models
+        for language, code in blocks(text):
+            if language == "python":
+                exec(compile(code, "a document", "exec"), {})
+                continue
+            for command in code.splitlines():
+                if command.startswith("exitpoll "):
+                    monkeypatch.setattr(sys, "argv", shlex.split(command))
+                    main()
+        return capsys.readouterr().out
+
+    return execute
 
 
-def test_python_blocks_run_one_after_another(here, capsys):
-    for block in blocks("python"):
-        exec(compile(here(block), "README.md", "exec"), {})
-    printed = capsys.readouterr().out
+def test_the_code_of_readme_and_docs_runs(runs, tmp_path):
+    printed = runs(README)
     assert "[{'label':" in printed
-    assert printed.startswith("[0.")
-
-
-def test_train_command_runs(here, monkeypatch, tmp_path):
-    [command] = [line for block in blocks("bash") for line in block.splitlines() if line.startswith("exitpoll ")]
-    monkeypatch.setattr(sys, "argv", shlex.split(here(command)))
-    main()
-    assert (tmp_path / "trec-bert" / "model.safetensors").exists()
+    assert "best accuracy in % at a speed-up or faster" in printed
+    assert "promised: answers that differ" in printed
+    assert (tmp_path / "trec-bert" / "policy.json").exists()
+    for path in tmp_path.glob("*.safetensors"):
+        path.unlink()  # the next document records its own
+    printed = runs((ROOT / "docs" / "decisions.md").read_text(encoding="utf-8"))
+    assert "ms a text on average" in printed
+    assert "Estimate(value=" in printed
 
 
 def test_make_targets_exist():
     targets = set(re.findall(r"^([a-z]+):", (ROOT / "Makefile").read_text(), flags=re.M))
-    named = {line.split()[1] for block in blocks("bash") for line in block.splitlines() if line.startswith("make ")}
+    lines = [line for _, code in blocks(README) for line in code.splitlines()]
+    named = {line.split()[1] for line in lines if line.startswith("make ")}
     assert named
     assert named <= targets
 
@@ -80,6 +94,30 @@ def test_the_stated_costs_are_what_the_benchmarks_wrote():
     assert f"{100 * max(loss['share_of_a_step'].values()):.1f} %" in stated
     assert step["within_bar"]
     assert loss["within_bar"]
+
+
+def results(folder, name):
+    return json.loads((ROOT / folder / "results" / f"{name}.json").read_text())
+
+
+def test_the_tables_of_decisions_are_what_the_experiments_wrote():
+    for name, rows in (("guarantee", results("experiments", "guarantee")["results"]),
+                       ("strategies", results("experiments", "strategies"))):  # fmt: skip
+        table = runpy.run_path(str(ROOT / "experiments" / f"{name}.py"))["table"]
+        assert block("decisions.md", name) == table(rows)
+
+
+def test_the_stated_cost_of_deciding_is_what_the_benchmark_wrote():
+    found = results("benchmarks", "decisions")
+    stated, cost, micro = block("decisions.md", "cost"), found["sweep"], found["one_text_microseconds"]
+    assert (
+        f"{cost['curves']} curves with {cost['thresholds']:,} thresholds take {cost['total_seconds']:.1f} s" in stated
+    )
+    assert f"{cost['seconds']['asking strategies']:.1f} s of" in stated
+    assert f"{100 * cost['share_of_plain_loop']:.1f} %" in stated
+    assert f"{min(micro.values()):.0f} µs" in stated
+    assert f"{max(micro.values()):.0f} µs" in stated
+    assert all(found["within_bar"].values())
 
 
 def test_links_within_the_project_lead_somewhere():

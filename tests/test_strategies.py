@@ -115,7 +115,7 @@ class TestByHand:
         logits = of([HALF_FIRST, HALF_SECOND])
         weights = [[0.0] * len(FEATURES) for _ in range(2)]
         weights[0][FEATURES.index("margin")] = 4.0  # margin is 1/4
-        weights[1][FEATURES.index("votes")] = 2.0  # one vote of two
+        weights[1][FEATURES.index("votes")] = 1.0  # one vote
         opinion = ask("learned", logits, weights=weights, biases=[-1.0, 0.0])
         assert opinion.score[0] == pytest.approx([0.5, 1 / (1 + np.exp(-1))])
         assert opinion.answer[0].tolist() == [0, 1]
@@ -125,7 +125,7 @@ class TestByHand:
         assert told["margin"] == pytest.approx(1 / 4)
         assert told["entropy"] == pytest.approx(1.5 * LN2)
         assert told["run"] == 1
-        assert told["votes"] == pytest.approx(2 / 3)
+        assert told["votes"] == 2
 
 
 class TestSeed:

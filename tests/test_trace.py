@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+
 import numpy as np
 import pytest
 from hypothesis import given
@@ -82,6 +84,7 @@ def test_layers_are_numbered_by_default():
         ({"logits": np.zeros((2, 3))}, r"must be \(texts, exits, classes\), not of shape \(2, 3\)"),
         ({"logits": np.zeros((2, 3, 2)), "layers": [1, 2]}, "2 layers were named for 3 exits"),
         ({"logits": np.zeros((2, 3, 2)), "labels": np.zeros(5)}, "5 labels for 2 texts"),
+        ({"logits": np.zeros((2, 3, 2)), "layers": [2, 2, 4]}, r"must rise from 1 on, and are \[2, 2, 4\]"),
     ],
 )
 def test_refuses_what_does_not_belong_together(arguments, message):
@@ -106,3 +109,47 @@ def test_other_files_are_refused(tmp_path):
         Trace.load(tmp_path / "a")
     with pytest.raises(InputError, match="does not exist"):
         Trace.load(tmp_path / "none")
+
+
+@pytest.mark.parametrize("change", [{"dtype": "I7"}, {"shape": [2, 2, 2]}, {"data_offsets": [0]}, {"shape": "wide"}])
+def test_a_header_that_does_not_fit_is_refused(tmp_path, change):
+    some().save(tmp_path / "a")
+    content = (tmp_path / "a").read_bytes()
+    length = int.from_bytes(content[:8], "little")
+    header = json.loads(content[8 : 8 + length])
+    header["logits"] |= change
+    text = json.dumps(header).encode()
+    (tmp_path / "a").write_bytes(len(text).to_bytes(8, "little") + text + content[8 + length :])
+    with pytest.raises(InputError, match="is no trace, or a broken one"):
+        Trace.load(tmp_path / "a")
+
+
+def test_lists_and_small_types_will_do(tmp_path):
+    trace = Trace([[[1, 2]], [[3, 4]]], np.array([0, 1], dtype=np.int32))
+    trace.save(tmp_path / "a")
+    again = Trace.load(tmp_path / "a")
+    assert again.logits.dtype == np.float64
+    assert again.labels.tolist() == [0, 1]
+
+
+def test_labels_beyond_the_classes():
+    with pytest.raises(InputError, match="labels must be between 0 and 1, and are between 0 and 2"):
+        Trace(np.zeros((2, 1, 2)), np.array([0, 2])).gold("a test")
+    with pytest.raises(InputError, match="a test needs labels"):
+        Trace(np.zeros((2, 1, 2))).gold("a test")
+
+
+@pytest.mark.parametrize(
+    ("trace", "kind"),
+    [
+        (Trace(np.zeros((2, 1, 3))), "single_label_classification"),
+        (Trace(np.zeros((2, 1, 1))), "regression"),
+        (Trace(np.zeros((2, 1, 3)), np.zeros((2, 3))), "multi_label_classification"),
+        (
+            Trace(np.zeros((2, 1, 1)), about={"problem_type": "multi_label_classification"}),
+            "multi_label_classification",
+        ),
+    ],
+)
+def test_the_problem_type_is_noted_or_told_from_the_shapes(trace, kind):
+    assert trace.problem_type == kind

@@ -14,12 +14,16 @@ from typing import TYPE_CHECKING
 from wrapt import when_imported
 
 if TYPE_CHECKING:
+    from exitpoll.calibration import calibrate
     from exitpoll.config import ExitConfig
+    from exitpoll.curves import Curve, sweep
     from exitpoll.data import Splits, Texts, load_splits
     from exitpoll.errors import InputError
+    from exitpoll.evaluation import Evaluation, evaluate
     from exitpoll.methods import METHODS, TrainingSettings
     from exitpoll.model import EarlyExitModel, EarlyExitOutput
     from exitpoll.policy import Decisions, Policy
+    from exitpoll.recording import record
     from exitpoll.trace import Trace
     from exitpoll.training import Trained, train
 
@@ -27,9 +31,11 @@ __version__ = version("exitpoll")
 
 _HOMES = {
     "METHODS": "methods",
+    "Curve": "curves",
     "Decisions": "policy",
     "EarlyExitModel": "model",
     "EarlyExitOutput": "model",
+    "Evaluation": "evaluation",
     "ExitConfig": "config",
     "InputError": "errors",
     "Policy": "policy",
@@ -38,15 +44,21 @@ _HOMES = {
     "Trace": "trace",
     "Trained": "training",
     "TrainingSettings": "methods",
+    "calibrate": "calibration",
+    "evaluate": "evaluation",
     "load_splits": "data",
+    "record": "recording",
+    "sweep": "curves",
     "train": "training",
 }
 
 __all__ = [
     "METHODS",
+    "Curve",
     "Decisions",
     "EarlyExitModel",
     "EarlyExitOutput",
+    "Evaluation",
     "ExitConfig",
     "InputError",
     "Policy",
@@ -56,7 +68,11 @@ __all__ = [
     "Trained",
     "TrainingSettings",
     "__version__",
+    "calibrate",
+    "evaluate",
     "load_splits",
+    "record",
+    "sweep",
     "train",
 ]
 

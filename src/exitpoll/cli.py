@@ -161,7 +161,7 @@ def record(
     """
     from exitpoll.opening import open_model, read_texts
     from exitpoll.progress import counting_bar
-    from exitpoll.record import record as record_trace
+    from exitpoll.recording import record as record_trace
     from exitpoll.wording import not_finite
 
     _check_writable(out, overwrite=overwrite)
@@ -362,7 +362,7 @@ def _check_writable(out: Path, *, overwrite: bool) -> None:
 def _check_same_model(model: str, path: Path, trace: Trace) -> None:
     """Refuse a trace of another model."""
     from exitpoll.model import EarlyExitModel
-    from exitpoll.record import fingerprint
+    from exitpoll.recording import fingerprint
 
     _quieten_transformers()
     ours, theirs = fingerprint(EarlyExitModel.from_pretrained(model)), trace.about.get("model")

@@ -118,13 +118,39 @@ def _row(
     resamples: int,
     chance: np.random.Generator,
 ) -> Row:
-    """Measure one way to decide, against the full model on the same samples."""
+    """Measure one way to decide, against the full model."""
+    score, drop = measure(trace, decisions, full, metric=metric, resamples=resamples, chance=chance)
+    return Row(name, score, decisions.speedup, drop)
+
+
+def measure(
+    trace: Trace,
+    decisions: Decisions,
+    other: Decisions,
+    *,
+    metric: str,
+    resamples: int = RESAMPLES,
+    chance: np.random.Generator | None = None,
+) -> tuple[Estimate, Estimate]:
+    """Score decisions, and how far they are below others, both by bootstrap over the same texts.
+
+    Args:
+        trace: The texts, with labels.
+        decisions: What is measured.
+        other: What it is measured against.
+        metric: What to score by.
+        resamples: How many bootstrap samples to draw.
+        chance: Draws them.
+
+    Returns:
+        The score, and the other's minus it.
+    """
     gold, classes = trace.gold("an evaluation"), trace.logits.shape[-1]
     tally = tally_named(metric, trace.problem_type, classes)
-    notes = [tally.notes(gold, each.answer, classes) for each in (decisions, full)]
-    ours, theirs = np.split(_resampled(np.concatenate(notes, axis=1), resamples, chance), 2, axis=1)
-    score = tally.score(ours)
-    return Row(name, _estimate(score), decisions.speedup, _estimate(tally.score(theirs) - score))
+    notes = np.concatenate([tally.notes(gold, each.answer, classes) for each in (decisions, other)], axis=1)
+    sums = _resampled(notes, resamples, chance or np.random.default_rng(0))
+    ours, theirs = (tally.score(half) for half in np.split(sums, 2, axis=1))
+    return _estimate(ours), _estimate(theirs - ours)
 
 
 def _resampled(notes: NDArray, resamples: int, chance: np.random.Generator) -> NDArray:

@@ -15,7 +15,7 @@ from exitpoll.data import Texts, load_splits, load_texts
 from exitpoll.errors import InputError
 from exitpoll.folders import read_json
 from exitpoll.model import EarlyExitModel
-from exitpoll.record import Advance, record
+from exitpoll.recording import Advance, record
 from exitpoll.tasks import DEFAULT_METRICS, REGRESSION
 from exitpoll.tokens import load_tokenizer
 from exitpoll.trace import Trace

@@ -98,8 +98,11 @@ class Policy:
         for name, known in _CHOICES.items():
             if getattr(self, name) not in known:
                 raise InputError(f"{name} '{getattr(self, name)}' is unknown; choose one of: {', '.join(known)}")
-        if self.threshold is not None and np.isnan(np.asarray(self.threshold, dtype=np.float64)).any():
-            raise InputError("a threshold is not a number")
+        if not isinstance(self.settings, Mapping):
+            raise InputError(f"settings {self.settings!r} must be names with values")
+        if self.max_depth is not None and (not isinstance(self.max_depth, int) or self.max_depth < 1):
+            raise InputError(f"max_depth {self.max_depth!r} must be a number of layers, 1 or more")
+        _check_threshold(self.threshold)
 
     @property
     def name(self) -> str:
@@ -263,6 +266,16 @@ _CHOICES = {
     "fallback": ("strategy", "head"),
     "problem_type": (SINGLE_LABEL, MULTI_LABEL, REGRESSION),
 }
+
+
+def _check_threshold(threshold: Any) -> None:
+    """Refuse a threshold that is no number, nor one number for each exit, nor None."""
+    try:
+        numbers = np.asarray(0.0 if threshold is None else threshold, dtype=np.float64)
+    except (TypeError, ValueError) as error:
+        raise InputError(f"threshold {threshold!r} must be a number, or one for each exit") from error
+    if numbers.ndim > 1 or np.isnan(numbers).any():
+        raise InputError(f"threshold {threshold!r} must be a number, or one for each exit")
 
 
 def _in_words(key: str, value: Any) -> str:

@@ -26,7 +26,7 @@ from exitpoll.frozen import FrozenTexts, HeadsOnly
 from exitpoll.journal import Journal
 from exitpoll.methods import SCHEDULES, TrainingSettings
 from exitpoll.model import EarlyExitModel
-from exitpoll.record import record_features
+from exitpoll.recording import record_features
 from exitpoll.tasks import REGRESSION, SINGLE_LABEL
 from exitpoll.tokens import TokenisedTexts
 from exitpoll.trainer import (

@@ -183,7 +183,7 @@ def features(logits: NDArray) -> tuple[NDArray, NDArray]:
 
     Returns:
         The numbers that `FEATURES` names, (texts, exits, features): the head's margin and entropy, for how many exits
-        its answer has stood unchanged, and which share of all exits vote for it; and these answers, (texts, exits).
+        its answer has stood unchanged, and how many exits vote for it; and these answers, (texts, exits).
     """
     log_p = log_softmax(logits)  # (texts, exits, classes)
     p = np.exp(log_p)
@@ -194,7 +194,7 @@ def features(logits: NDArray) -> tuple[NDArray, NDArray]:
     told[..., 0] = ordered[..., -1] - ordered[..., -2]
     told[..., 1] = -(p * log_p).sum(axis=-1)
     told[..., 2] = run_length(after_first(same.diagonal(1, axis1=1, axis2=2)))
-    told[..., 3] = same.cumsum(axis=2).diagonal(axis1=1, axis2=2) / depths(heads)
+    told[..., 3] = same.cumsum(axis=2).diagonal(axis1=1, axis2=2)
     return told, heads
 
 

@@ -7,6 +7,7 @@ import struct
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from itertools import pairwise
 from pathlib import Path
 from typing import Any, Literal
 
@@ -41,6 +42,8 @@ class Trace:
             object.__setattr__(self, "layers", tuple(range(1, self.logits.shape[1] + 1)))
         if len(self.layers) != self.logits.shape[1]:
             raise InputError(f"{len(self.layers)} layers were named for {self.logits.shape[1]} exits")
+        if any(later <= earlier for earlier, later in pairwise((0, *self.layers))):
+            raise InputError(f"the layers of exits must rise from 1 on, and are {list(self.layers)}")
         if self.labels is not None and len(self.labels) != len(self.logits):
             raise InputError(f"there are {len(self.labels)} labels for {len(self.logits)} texts")
 
@@ -68,7 +71,13 @@ class Trace:
         """
         if self.labels is None:
             raise InputError(f"{purpose} needs labels, and this trace has none; record it on labelled texts")
-        return np.asarray(self.labels, dtype=np.float64 if self.problem_type == REGRESSION else np.int64)
+        if self.problem_type == REGRESSION:
+            return np.asarray(self.labels, dtype=np.float64)
+        labels, classes = np.asarray(self.labels, dtype=np.int64), self.logits.shape[-1]
+        most = 1 if self.problem_type == MULTI_LABEL else classes - 1
+        if len(labels) and not 0 <= labels.min() <= labels.max() <= most:
+            raise InputError(f"labels must be between 0 and {most}, and are between {labels.min()} and {labels.max()}")
+        return labels
 
     def select(self, rows: NDArray | slice) -> Trace:
         """Pick some texts.
@@ -125,10 +134,11 @@ class Trace:
         about = header.pop("__metadata__", {})
         if about.get("format") != FORMAT:
             raise InputError(f"'{path}' is no trace, or one that another version of exitpoll wrote")
-        arrays = {name: _map(path, start, entry) for name, entry in header.items()}
-        if "logits" not in arrays:
-            raise InputError(f"'{path}' has no logits")
-        return cls(arrays["logits"], arrays.get("labels"), json.loads(about["layers"]), json.loads(about["about"]))
+        try:
+            arrays = {name: _map(path, start, entry) for name, entry in header.items()}
+            return cls(arrays["logits"], arrays.get("labels"), json.loads(about["layers"]), json.loads(about["about"]))
+        except (KeyError, ValueError, TypeError) as error:
+            raise InputError(f"'{path}' is no trace, or a broken one: {error}") from error
 
 
 @contextmanager
@@ -200,7 +210,9 @@ def _read_header(path: Path) -> tuple[dict[str, Any], int]:
             raise ValueError("its data are cut off")
     except FileNotFoundError as error:
         raise InputError(f"'{path}' does not exist") from error
-    except (ValueError, KeyError, TypeError, AttributeError, struct.error) as error:
+    except IsADirectoryError as error:
+        raise InputError(f"'{path}' is a folder, not a trace") from error
+    except (ValueError, LookupError, TypeError, AttributeError, struct.error) as error:
         raise InputError(f"'{path}' is no trace, or a broken one: {error}") from error
     return header, 8 + length
 
@@ -208,6 +220,9 @@ def _read_header(path: Path) -> tuple[dict[str, Any], int]:
 def _map(path: Path, start: int, entry: Mapping[str, Any], mode: Literal["r", "r+"] = "r") -> NDArray:
     """Map one array of a safetensors file; an empty one cannot be mapped and is made."""
     kind, shape = _TYPES[entry["dtype"]], tuple(entry["shape"])
+    first, end = entry["data_offsets"]
+    if end - first != np.prod(shape, dtype=np.int64) * np.dtype(kind).itemsize:
+        raise ValueError("its shapes do not fit its data")
     if 0 in shape:
         return np.zeros(shape, dtype=kind)
-    return np.memmap(path, dtype=kind, mode=mode, offset=start + entry["data_offsets"][0], shape=shape)
+    return np.memmap(path, dtype=kind, mode=mode, offset=start + first, shape=shape)

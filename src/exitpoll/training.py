@@ -22,7 +22,7 @@ from exitpoll.folders import check_free, partial_of, publish, read_json, write_j
 from exitpoll.frozen import check_heads_below
 from exitpoll.methods import SCHEDULES, TrainingSettings
 from exitpoll.model import EarlyExitModel
-from exitpoll.record import record_logits
+from exitpoll.recording import record_logits
 from exitpoll.stages import JOURNAL_NAME, Job, objective_for, run_stages
 from exitpoll.tasks import REGRESSION
 from exitpoll.tokens import TokenisedTexts, readable_length, tokenise
