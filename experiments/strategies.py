@@ -14,8 +14,9 @@ import argparse
 from pathlib import Path
 from typing import Any
 
+from exitpoll.calibration import calibrate
 from exitpoll.curves import best_of, sweep
-from exitpoll.evaluation import measure
+from exitpoll.evaluation import evaluate, measure
 from exitpoll.folders import read_json, write_json
 from exitpoll.policy import Policy
 from exitpoll.trace import Trace
@@ -49,8 +50,28 @@ def compare(calibration: Trace, test: Trace) -> dict[str, Any]:
             _, behind = measure(test, decisions, theirs, metric=metric)
             row[name] = {**_point(decisions, metric), "behind": [behind.value, behind.low, behind.high]}
         rows.append(row)
-    full = Policy().decide(test).score(metric)
-    return {"metric": metric, "texts": [len(calibration), len(test)], "full_score": full, "rows": rows}
+    return {
+        "metric": metric,
+        "texts": [len(calibration), len(test)],
+        "full_score": Policy().decide(test).score(metric),
+        "rows": rows,
+        "promise": promise(calibration, test),
+    }
+
+
+def promise(calibration: Trace, test: Trace) -> dict[str, Any]:
+    """Promise at most 2 % of differing answers, and see what comes of it on the test split."""
+    policy = calibrate(calibration, max_drop=0.02)
+    found = evaluate(test, policy)
+    certificate = dict(policy.certificate or {})
+    return {
+        "name": policy.name,
+        "met": certificate["met"],
+        "speedup": certificate["speedup"],
+        "test_score": found.rows[0].score.value,
+        "test_speedup": found.rows[0].speedup,
+        "test_disagreement": None if found.promise is None else found.promise.measured.value,
+    }
 
 
 def _point(decisions: Any, metric: str) -> dict[str, float]:
@@ -73,6 +94,18 @@ def table(results: dict[str, Any]) -> str:
                 cells += [_cell(row[name]), f"{value:.1f} ({low:.1f} … {high:.1f})"]
             lines.append("| " + " | ".join(cells) + " |")
     return "\n".join(lines)
+
+
+def promise_in_words(found: dict[str, Any]) -> str:
+    """Write a task's promise as the README has it."""
+    kept = found["promise"]
+    return (
+        f"promised: answers that differ from the full model's on at most 2 % of texts, with 95 % confidence · "
+        f"{kept['speedup']:.2f} × as fast.\n"
+        f"On the {found['texts'][1]} test questions: accuracy {100 * kept['test_score']:.1f} % against "
+        f"{100 * found['full_score']:.1f} %, {kept['test_speedup']:.2f} × as fast in layers, "
+        f"{100 * kept['test_disagreement']:.1f} % of answers differ."
+    )
 
 
 def _cell(point: dict[str, float]) -> str:

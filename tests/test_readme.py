@@ -107,6 +107,12 @@ def test_the_tables_of_decisions_are_what_the_experiments_wrote():
         assert block("decisions.md", name) == table(rows)
 
 
+def test_the_promise_of_the_readme_is_what_the_experiment_wrote():
+    words = runpy.run_path(str(ROOT / "experiments" / "strategies.py"))["promise_in_words"]
+    [stated] = re.findall(r"<!-- promise -->\n(.*?)\n<!-- /promise -->", README, flags=re.S)
+    assert stated == words(results("experiments", "strategies")["trec"])
+
+
 def test_the_stated_cost_of_deciding_is_what_the_benchmark_wrote():
     found = results("benchmarks", "decisions")
     stated, cost, micro = block("decisions.md", "cost"), found["sweep"], found["one_text_microseconds"]
