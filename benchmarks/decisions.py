@@ -85,7 +85,7 @@ def one_text() -> dict[str, float]:
     """Time every strategy on one text at its sixth exit, in microseconds."""
     trace = make_trace(400)
     plain = {policy.strategy: policy for policy in variants()}
-    fitted = {each.policy.strategy: each.at(0.5) for each in candidates(trace, ["hybrid", "learned"])}
+    fitted = {each.policy.strategy: each.policy.at(0.5) for each in candidates(trace, ["hybrid", "learned"])}
     logits = np.asarray(trace.logits[:1, :6])
 
     def decide(policy: Policy) -> None:

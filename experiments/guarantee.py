@@ -7,6 +7,7 @@ Beside it stands what is usually done, the loosest threshold whose measured risk
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from functools import cache
 from itertools import product
@@ -45,19 +46,22 @@ def world(seed: int, texts: int) -> Trace:
     return Trace(logits, labels)
 
 
+Draw = Callable[[int, int], Trace]  # (seed, texts)
+
+
 @cache
-def _everything() -> Trace:
-    return world(10**9, ENOUGH)
+def _everything(draw: Draw) -> Trace:
+    return draw(10**9, ENOUGH)
 
 
 _known: dict[str, tuple[float, float]] = {}
 
 
-def truth(policy: Policy, risk: Risk) -> tuple[float, float]:
+def truth(policy: Policy, risk: Risk, draw: Draw) -> tuple[float, float]:
     """Give a policy's true risk and speed-up."""
-    key = f"{policy.strategy} {policy.threshold} {policy.settings} {risk}"
+    key = f"{draw.__name__} {policy.strategy} {policy.threshold} {policy.settings} {risk}"
     if key not in _known:
-        trace = _everything()
+        trace = _everything(draw)
         decisions = policy.decide(trace)
         losses = losses_of(trace, decisions.answer, full_answers(trace), risk)
         _known[key] = float(losses.mean()), decisions.speedup
@@ -71,16 +75,18 @@ def looks_right(trace: Trace, strategy: str, promise: Promise) -> Policy:
     return max(within, key=lambda each: each.speedup).policy
 
 
-def simulate(strategy: str, risk: Risk, texts: int, limit: float, runs: int, *, proven: bool = True) -> Outcome:
+def simulate(
+    strategy: str, risk: Risk, texts: int, limit: float, runs: int, *, proven: bool = True, draw: Draw = world
+) -> Outcome:
     """Calibrate many times, each on texts of its own, and see what was promised and what was true."""
     found = []
     for seed in range(runs):
-        trace = world(seed, texts)
+        trace = draw(seed, texts)
         if proven:
             policy = calibrate(trace, strategy, max_drop=limit, confidence=CONFIDENCE, risk=risk)
         else:
             policy = looks_right(trace, strategy, Promise(risk, limit, CONFIDENCE))
-        found.append((*truth(policy, risk), policy.threshold is not None))
+        found.append((*truth(policy, risk, draw), policy.threshold is not None))
     risks, speedups, early = np.array(found).T
     return Outcome(float((risks > limit).mean()), float(early.mean()), float(speedups.mean()))
 

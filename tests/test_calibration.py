@@ -7,6 +7,7 @@ from itertools import pairwise
 
 import numpy as np
 import pytest
+from experiments.guarantee import world
 
 from exitpoll.calibration import calibrate
 from exitpoll.curves import sweep
@@ -56,6 +57,12 @@ class TestSpeedup:
     def test_settings_of_a_policy_are_kept(self):
         policy = calibrate(TRACE, Policy("votes", None, {"k": 0.6}), speedup=1.5)
         assert policy.settings == {"k": 0.6}
+
+    def test_a_hybrid_is_calibrated_as_it_is(self):
+        hybrid = calibrate(TRACE, "hybrid", speedup=2)
+        again = calibrate(TRACE, hybrid, speedup=1.1)
+        assert again.settings == hybrid.settings
+        assert again.decide(TRACE).speedup == pytest.approx(again.certificate["speedup"], abs=1e-4)
 
     def test_without_labels_it_goes_by_agreement(self):
         policy = calibrate(Trace(TRACE.logits), "margin", speedup=2)
@@ -121,9 +128,19 @@ class TestPromise:
     def test_disagreement_needs_no_labels(self):
         assert calibrate(Trace(TRACE.logits), max_drop=0.1).certificate["met"]
 
-    def test_multi_label(self):
-        trace = multi_label_trace(0, texts=300)
-        assert calibrate(trace, "margin", max_drop=0.3).problem_type == trace.problem_type
+    @pytest.mark.parametrize("name", ["entropy", "max_prob", "margin"])
+    def test_one_label_of_several_is_no_or_yes(self, name):
+        generator = np.random.default_rng(0)
+        labels = generator.integers(2, size=(300, 1))
+        logits = (9 * labels - 4.5)[:, None] + generator.normal(size=(300, 4, 1))
+        policy = calibrate(Trace(logits, labels), name, max_drop=0.1)
+        assert policy.problem_type == "multi_label_classification"
+        assert policy.certificate["speedup"] > 3
+
+    def test_the_search_starts_with_the_cautious(self):
+        """A front that begins too boldly would prove nothing where a slower policy could be proven."""
+        met = [calibrate(world(seed, 600), max_drop=0.02, confidence=0.9).certificate["met"] for seed in range(8)]
+        assert all(met)
 
     def test_what_cannot_be_kept_falls_back_to_never_leaving(self):
         generator = np.random.default_rng(0)
@@ -176,6 +193,7 @@ def test_refuses(goal, message):
     [
         (Trace(TRACE.logits), {"max_drop": 0.1, "risk": "accuracy"}, "a loss of accuracy needs labels"),
         (Trace(np.zeros((0, 2, 2))), {"speedup": 2}, "no texts to calibrate on"),
+        (multi_label_trace(0), {"max_drop": 0.3, "strategy": Policy("entropy")}, "the policy is for single_label"),
         (regression_trace(0), {"max_drop": 0.1}, "values are neither; use speedup"),
         (regression_trace(0), {"speedup": 2, "strategy": "votes"}, "'votes' needs classes"),
     ],

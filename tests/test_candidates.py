@@ -40,6 +40,12 @@ class TestTemperatures:
             tempered.opinion(trace.logits).answer, Policy("max_prob").opinion(trace.logits).answer
         )
 
+    def test_opinions_are_of_texts_they_were_not_fitted_to(self):
+        trace = random_trace(3)
+        candidate = cross_fitted(trace, "max_prob", "right")
+        assert candidate.policy.settings["temperatures"] == fit_temperatures(trace)
+        assert (candidate.opinion.score != candidate.policy.opinion(trace.logits).score).all()
+
     def test_agreement_needs_no_labels(self):
         assert len(fit_temperatures(Trace(random_trace(0).logits), "agreement")) == 4
         with pytest.raises(InputError, match="fitting towards what is right needs labels"):
@@ -83,7 +89,7 @@ class TestLearned:
         """Were a text's own answer known to the fit, pure chance would look like knowledge."""
         generator = np.random.default_rng(0)
         trace = Trace(generator.normal(size=(60, 3, 2)), generator.integers(2, size=60))
-        candidate = cross_fitted(trace, "right")
+        candidate = cross_fitted(trace, "learned", "right")
         seen = fit_learned(trace, "right").opinion(trace.logits).score
         right = trace.logits.argmax(axis=-1) == trace.labels[:, None]
         gap = {
@@ -95,7 +101,7 @@ class TestLearned:
 
     def test_few_texts(self):
         for texts in (1, 2, 3, 5):
-            candidate = cross_fitted(random_trace(0, texts=texts))
+            candidate = cross_fitted(random_trace(0, texts=texts), "learned")
             assert np.isfinite(candidate.opinion.score).all()
 
     def test_many_texts_are_drawn_from(self, monkeypatch):
@@ -132,7 +138,7 @@ def test_without_labels_nothing_is_fitted_to_them():
 def test_large_traces_are_asked_part_by_part(monkeypatch):
     trace = random_trace(0)
     [whole] = candidates(trace, ["margin"])
-    monkeypatch.setattr(Trace, "chunks", lambda self, size=0: (self.select(slice(i, i + 7)) for i in range(0, 60, 7)))
+    monkeypatch.setattr(Trace, "chunks", lambda self: (self.select(slice(i, i + 7)) for i in range(0, 60, 7)))
     [parts] = candidates(trace, ["margin"])
     np.testing.assert_array_equal(parts.opinion.score, whole.opinion.score)
     np.testing.assert_array_equal(parts.opinion.answer, whole.opinion.answer)

@@ -9,20 +9,26 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from exitpoll.candidates import KS, Candidate, candidates, variants
+from exitpoll.candidates import KS, candidates, variants
 from exitpoll.curves import Curve, best_of, sweep
 from exitpoll.errors import InputError
 from exitpoll.policy import Policy
-from exitpoll.strategies import STRATEGIES, Opinion
+from exitpoll.strategies import STRATEGIES
 from exitpoll.tasks import METRICS, MULTI_LABEL
 from exitpoll.trace import Trace
 from tests.samples import multi_label_trace, random_trace, regression_trace, settings_of
 
+FITTED = {
+    "max_prob": {"temperatures": [0.5, 1.0, 2.0, 1.5, 1.0]},
+    "learned": {name: settings_of("learned")[name] for name in ("weights", "biases")},
+}
 SINGLE_METRICS = ("accuracy", "accuracy_and_f1", "matthews")
 
 
 def check_against_deciding(trace, curve):
     assert len(curve.levels) >= 1
+    if "towards" in curve.policy.settings:
+        return  # what is fitted here is swept as of texts that it never saw
     for point in range(len(curve.levels)):
         decisions = curve.policy_at(point).decide(trace)
         assert curve.speedup[point] == pytest.approx(decisions.speedup)
@@ -34,8 +40,8 @@ def check_against_deciding(trace, curve):
 def test_a_sweep_is_what_deciding_at_each_threshold_gives(name, metric):
     trace = random_trace(3, texts=50, exits=5, classes=2)
     trace = Trace(trace.logits, trace.labels, (2, 3, 7, 8, 12))
-    given_policies = [Policy(name, None, settings_of(name))] if name == "learned" else [name]
-    for curve in sweep(trace, given_policies, metric=metric, points=17):
+    fitted = [Policy(name, None, settings)] if (settings := FITTED.get(name)) else []
+    for curve in sweep(trace, [name, *fitted], metric=metric, points=17):
         check_against_deciding(trace, curve)
 
 
@@ -43,8 +49,8 @@ def test_a_sweep_is_what_deciding_at_each_threshold_gives(name, metric):
 @pytest.mark.parametrize("name", STRATEGIES)
 def test_also_for_several_labels(name, metric):
     trace = multi_label_trace(3)
-    policies = [Policy(name, None, settings_of(name), problem_type=MULTI_LABEL)] if name == "learned" else [name]
-    for curve in sweep(trace, policies, metric=metric, points=9):
+    fitted = [Policy(name, None, settings, problem_type=MULTI_LABEL)] if (settings := FITTED.get(name)) else []
+    for curve in sweep(trace, [name, *fitted], metric=metric, points=9):
         check_against_deciding(trace, curve)
 
 
@@ -73,7 +79,7 @@ def test_a_curve_runs_from_leaving_at_once_to_never_leaving_early():
 def test_no_threshold_is_a_score_that_occurs():
     trace = random_trace(5)
     for curve in sweep(trace, variants(), points=10_000):
-        assert not np.isin(curve.levels, curve.candidate.opinion.score).any()
+        assert not np.isin(curve.levels, curve.policy.opinion(trace.logits).score).any()
 
 
 def test_every_strategy_and_every_k_is_tried():
@@ -81,13 +87,41 @@ def test_every_strategy_and_every_k_is_tried():
     assert {candidate.policy.strategy for candidate in candidates(trace)} == set(STRATEGIES)
     for name in ("votes", "soft_votes"):
         assert [policy.settings["k"] for policy in variants([name])] == list(KS)
-        assert [curve.candidate.policy.settings["k"] for curve in sweep(trace, [name], ks=[0.1])] == [0.1]
+        assert [curve.policy.settings["k"] for curve in sweep(trace, [name], ks=[0.1])] == [0.1]
+
+
+@pytest.mark.parametrize("rules", [{"fallback": "head"}, {"answer": "head"}, {"max_depth": 3}, {"max_depth": 1}])
+@pytest.mark.parametrize("name", ["votes", "max_prob", "hybrid"])
+def test_the_rules_of_a_policy_are_kept(name, rules):
+    trace = random_trace(5, texts=50, exits=5)
+    for curve in sweep(trace, [Policy(name, None, settings_of(name), **rules)], points=17):
+        check_against_deciding(trace, curve)
+
+
+@pytest.mark.parametrize("exits", [1, 2])
+def test_few_exits(exits):
+    trace = random_trace(5, exits=exits)
+    curves = sweep(trace, points=9)
+    assert {curve.strategy for curve in curves} == set(STRATEGIES)
+    for curve in curves:
+        check_against_deciding(trace, curve)
+
+
+def test_a_value_that_is_no_number_spoils_its_own_text_alone():
+    trace = regression_trace(3)
+    logits = trace.logits.copy()
+    logits[0, 0] = np.inf
+    for clean, curve in zip(sweep(trace), sweep(Trace(logits, trace.labels)), strict=True):
+        assert np.isfinite(curve.score).all()
+        assert abs(curve.at(1.2) - clean.at(1.2)) < 0.1
 
 
 def test_costs_other_than_layers():
     trace = random_trace(1)
     [by_layer], [by_time] = sweep(trace, ["margin"]), sweep(trace, ["margin"], costs=[10.0, 11.0, 12.0, 20.0])
     np.testing.assert_array_equal(by_layer.score, by_time.score)
+    with pytest.raises(InputError, match="3 costs were given for 4 exits"):
+        sweep(trace, ["margin"], costs=[1.0, 2.0, 3.0])
     decisions = by_time.policy_at(40).decide(trace)
     assert by_time.speedup[40] == pytest.approx(20 / np.array([10, 11, 12, 20])[decisions.exit].mean())
 
@@ -102,7 +136,7 @@ def test_scores_that_are_no_numbers_leave_last():
 
 class TestPoints:
     CURVE = Curve(
-        Candidate(Policy("votes", None, {"k": 0.5}), Opinion(np.zeros((1, 1)), np.zeros((1, 1)))),
+        Policy("votes", None, {"k": 0.5}),
         "accuracy",
         levels=np.array([1.0, 2, 3, 4, 5]),
         score=np.array([0.70, 0.90, 0.85, 0.90, 0.88]),

@@ -201,7 +201,7 @@ class TestRefusals:
     def test_a_policy_of_another_runtime(self, refused, recorded, tmp_path):
         Policy("margin", 0.5, certificate={"about": {"runtime": "onnx int8"}}).save(tmp_path / "p.json")
         arguments = ("--trace", recorded / "test.safetensors", "--policy", tmp_path / "p.json")
-        refused("calibrated on runtime onnx int8, the trace is from", "evaluate", recorded / "model", *arguments)
+        refused("calibrated on runtime onnx int8, and this is", "evaluate", recorded / "model", *arguments)
 
     def test_too_few_texts(self, refused, recorded):
         arguments = ("--trace", recorded / "calibration.safetensors", "--max-drop", "0.001")

@@ -91,7 +91,7 @@ class TestPromise:
 
     def test_a_policy_of_another_model(self):
         other = Trace(clear_trace(0).logits, clear_trace(0).labels, about={"model": "m2"})
-        with pytest.raises(InputError, match="calibrated on model m1, the trace is from model m2"):
+        with pytest.raises(InputError, match="calibrated on model m1, and this is model m2"):
             evaluate(other, self.POLICY)
 
 
@@ -103,6 +103,11 @@ def test_groups_are_measured_alone():
     alone = evaluate(trace.select(slice(0, None, 2)), POLICY)
     assert found.groups["a"].rows[0].score.value == alone.rows[0].score.value
     assert found.groups["a"].texts == 30
+    with pytest.raises(InputError, match="there are 2 groups for 60 texts"):
+        evaluate(trace, POLICY, groups=["a", "b"])
+    large = random_trace(0, texts=1001)
+    by_seed = [evaluate(large, POLICY, groups=["a"] * 1001, seed=seed).groups["a"].rows[0].score for seed in range(4)]
+    assert len({(score.low, score.high) for score in by_seed}) > 1
 
 
 def test_it_can_be_written_as_json():

@@ -68,8 +68,11 @@ class TestByHand:
         decisions = Policy("patience", 99, max_depth=6).decide(TRACE)
         assert decisions.depth.tolist() == [6, 6]
 
-    def test_a_cap_between_exits_is_the_next_exit(self):
-        assert Policy("patience", 99, max_depth=7).decide(TRACE).depth.tolist() == [9, 9]
+    def test_a_cap_between_exits_is_the_exit_before(self):
+        assert Policy("patience", 99, max_depth=8).decide(TRACE).depth.tolist() == [6, 6]
+        assert Policy("patience", 99, max_depth=99).decide(TRACE).depth.tolist() == [12, 12]
+        with pytest.raises(InputError, match="max_depth 2 is above no exit: the first is after layer 3"):
+            Policy("patience", 99, max_depth=2).decide(TRACE)
 
     def test_probability_is_the_heads_at_the_exit(self):
         decisions = Policy("patience", 1).decide(TRACE)
@@ -123,7 +126,9 @@ class TestLaws:
     def test_texts_in_chunks_are_decided_alike(self, monkeypatch):
         trace = random_trace(1)
         whole = Policy("votes", 1.2).decide(trace)
-        monkeypatch.setattr(Trace, "chunks", lambda self: (self.select(slice(i, i + 7)) for i in range(0, 40, 7)))
+        monkeypatch.setattr(
+            Trace, "chunks", lambda self, numbers=0: (self.select(slice(i, i + 7)) for i in range(0, 40, 7))
+        )
         parts = Policy("votes", 1.2).decide(trace)
         np.testing.assert_array_equal(parts.exit, whole.exit)
         np.testing.assert_array_equal(parts.answer, whole.answer)
@@ -183,6 +188,10 @@ class TestFile:
     def test_round_trip(self, tmp_path, policy):
         policy.save(tmp_path / "policy.json")
         assert Policy.load(tmp_path / "policy.json") == policy
+
+    def test_arrays_become_lists(self, tmp_path):
+        Policy("max_prob", np.float32(0.5), {"temperatures": np.ones(2)}).save(tmp_path / "policy.json")
+        assert Policy.load(tmp_path / "policy.json") == Policy("max_prob", 0.5, {"temperatures": [1.0, 1.0]})
 
     def test_people_can_read_it(self, tmp_path):
         Policy("votes", 1.5, {"k": 0.75}).save(tmp_path / "policy.json")
@@ -253,13 +262,20 @@ class TestRefusals:
     def test_another_model_or_runtime(self, name):
         policy = Policy("votes", 1, certificate={"about": {name: "ours"}})
         policy.decide(Trace(TRACE.logits, about={name: "ours"}))
-        with pytest.raises(InputError, match=f"calibrated on {name} ours, the trace is from {name} theirs"):
+        with pytest.raises(InputError, match=f"calibrated on {name} ours, and this is {name} theirs"):
             policy.decide(Trace(TRACE.logits, about={name: "theirs"}))
 
     @pytest.mark.parametrize("name", ["answer", "fallback"])
     def test_unknown_rules(self, name):
         with pytest.raises(InputError, match=f"{name} 'dice' is unknown; choose one of: strategy, head"):
             Policy(**{name: "dice"})
+
+    def test_metrics_that_do_not_fit(self):
+        decisions = Policy("patience", 1).decide(TRACE)
+        with pytest.raises(InputError, match="metric 'bleu' does not score"):
+            decisions.score("bleu")
+        with pytest.raises(InputError, match=r"metric 'accuracy_and_f1' does not score .* with 3 classes"):
+            decisions.score("accuracy_and_f1")
 
     def test_scoring_without_labels(self):
         with pytest.raises(InputError, match="have no labels"):

@@ -18,9 +18,10 @@ from exitpoll.trace import Trace
 
 
 def label_oracle(trace: Trace) -> Decisions:
-    """Leave at the first exit that is right, at the last if none is: the seed's oracle, the ceiling of any policy.
+    """Leave at the first exit that is right, at the last if none is: the seed's oracle.
 
-    It beats the full model by construction; `consistency_oracle` says what can be saved without knowing the label.
+    No policy that answers as one of the heads so far can do better. It beats the full model by construction;
+    `consistency_oracle` says what can be saved without knowing the label.
 
     Args:
         trace: A trace with labels.
@@ -79,7 +80,7 @@ def _leave_at_first(trace: Trace, flags: NDArray) -> Decisions:
     ends = np.arange(flags.shape[1]) == flags.shape[1] - 1
     exit_number = (flags | ends).argmax(axis=1)
     rows = np.arange(len(trace))
-    heads = np.nan_to_num(trace.logits[rows, exit_number])  # (texts, classes)
+    heads = np.asarray(trace.logits[rows, exit_number])  # (texts, classes)
     answer = predictions(heads, trace.problem_type)
     probability = probability_of(heads, answer, trace.problem_type)
     return Decisions(exit_number, answer, probability, tuple(trace.layers), trace.labels)

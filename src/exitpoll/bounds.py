@@ -30,7 +30,8 @@ def betting(losses: NDArray, limit: float, confidence: float) -> float:
 
     Wealth grows where losses stay below the limit; if the hypothesis held, it would ever reach 1 / p with chance at
     most p. The stake on a text depends only on the texts before it, and is larger the less these vary: where few
-    answers differ at all, far fewer texts are needed than by Hoeffding's bound.
+    answers differ at all, far fewer texts are needed than by Hoeffding's bound. Texts are bet on in an order drawn
+    beforehand: that of a file may tell something of the losses, by class for instance.
 
     Args:
         losses: Right answers lost minus won, (texts,).
@@ -40,7 +41,8 @@ def betting(losses: NDArray, limit: float, confidence: float) -> float:
     Returns:
         The p-value.
     """
-    shares, mean = (losses + 1) / 2, (limit + 1) / 2  # both in [0, 1]
+    order = np.random.default_rng(0).permutation(len(losses))
+    shares, mean = (losses[order] + 1) / 2, (limit + 1) / 2  # both in [0, 1]
     count = np.arange(1, len(shares) + 1)
     running = (0.5 + np.cumsum(shares)) / (count + 1)
     variance = (0.25 + np.cumsum((shares - running) ** 2)) / (count + 1)
@@ -86,7 +88,7 @@ def upper_bound(risk: str, losses: NDArray, confidence: float) -> float:
 
 
 def texts_needed(risk: str, limit: float, confidence: float) -> int:
-    """Count the calibration texts without which no risk this small can be proven, even if nothing goes wrong.
+    """Count the calibration texts with which a risk this small can just be proven if leaving early changes nothing.
 
     Args:
         risk: What is bounded: disagreement or accuracy.
@@ -94,7 +96,7 @@ def texts_needed(risk: str, limit: float, confidence: float) -> int:
         confidence: How sure the bound is to be.
 
     Returns:
-        The smallest number of texts that could do.
+        The number of texts; with fewer a promise is not worth trying.
     """
 
     def could_do(texts: int) -> bool:

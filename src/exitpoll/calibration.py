@@ -64,7 +64,9 @@ def calibrate(
         raise InputError("name one goal: speedup, max_drop or latency_ms")
     if not len(trace):
         raise InputError("the trace has no texts to calibrate on")
-    if isinstance(strategy, str) and strategy != "best":
+    if isinstance(strategy, Policy):
+        strategy.check(trace)
+    elif strategy != "best":
         strategy_named(strategy)
     if max_drop is not None:
         return _keep_promise(trace, strategy, Promise(risk, max_drop, confidence), seed)
@@ -175,4 +177,6 @@ def _front(trace: Trace, strategies: list[str | Policy] | None) -> list[Policy]:
     score = np.concatenate([curve.score for curve in curves])
     points = [(curve, point) for curve in curves for point in range(len(curve.levels))]
     front = [points[number] for number in front_of(speedup, score)[::-1]]
-    return [curve.policy_at(point) for curve, point in front]
+    first, start = front[0]
+    more_cautious = [(first, point) for point in range(len(first.levels) - 1, start, -1)]  # than the front itself
+    return [curve.policy_at(point) for curve, point in (*more_cautious, *front)]

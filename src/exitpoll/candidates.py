@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Literal
 
@@ -14,7 +14,7 @@ from exitpoll.errors import InputError
 from exitpoll.numerics import log_softmax, predicted, tamed
 from exitpoll.policy import Policy
 from exitpoll.strategies import FEATURES, STRATEGIES, Opinion, as_binary, features, strategy_named
-from exitpoll.tasks import MULTI_LABEL, REGRESSION
+from exitpoll.tasks import MULTI_LABEL, REGRESSION, predictions
 from exitpoll.trace import Trace
 
 Towards = Literal["agreement", "right"]
@@ -32,27 +32,6 @@ class Candidate:
 
     policy: Policy  # without a threshold
     opinion: Opinion
-
-    def natural(self, level: float) -> float:
-        """Turn a level of scores into a threshold in natural units, for a hybrid in those of its last policy."""
-        policy = self.policy
-        name = policy.settings["policies"][-1]["strategy"] if policy.strategy == "hybrid" else policy.strategy
-        return level * strategy_named(name).sign
-
-    def at(self, level: float) -> Policy:
-        """Set the threshold.
-
-        Args:
-            level: What scores must reach.
-
-        Returns:
-            A policy to decide by.
-        """
-        if self.policy.strategy != "hybrid":
-            return replace(self.policy, threshold=self.natural(level))
-        *others, last = self.policy.settings["policies"]
-        settings = {"policies": [*others, last | {"threshold": self.natural(level)}]}
-        return replace(self.policy, threshold=1.0, settings=settings)
 
 
 def variants(strategies: Iterable[str] | None = None, ks: Sequence[float] = KS) -> list[Policy]:
@@ -90,15 +69,15 @@ def candidates(
     """
     for each in _able(trace) if strategies is None else strategies:
         if isinstance(each, Policy):
-            yield Candidate(each, _ask(each, trace))
+            yield Candidate(replace(each, threshold=None), _ask(each, trace))
             continue
         strategy_named(each)
-        for policy in (*_variants_for(trace, each, ks), *(_tempered(trace) if each == "max_prob" else ())):
+        for policy in _variants_for(trace, each, ks):
             yield Candidate(policy, _ask(policy, trace))
         if each == "hybrid":
             yield from _hybrids(trace, ks)
-        if each == "learned":
-            yield from (cross_fitted(trace, towards) for towards in _goals(trace))
+        if each in _FITS and trace.problem_type != REGRESSION:
+            yield from (cross_fitted(trace, each, towards) for towards in _goals(trace))
 
 
 def _able(trace: Trace) -> list[str]:
@@ -119,7 +98,7 @@ def _kind(trace: Trace) -> dict[str, Any]:
 def _variants_for(trace: Trace, name: str, ks: Sequence[float]) -> list[Policy]:
     """List the variants of one strategy; for values, some distances to stay within, by how far the values spread."""
     if trace.problem_type == REGRESSION:
-        spread = float(np.nan_to_num(np.asarray(trace.logits)[:, -1]).std()) or 1.0
+        spread = float(predictions(np.asarray(trace.logits)[:, -1], REGRESSION).std()) or 1.0
         shares = (0.01, 0.03, 0.1, 0.3)
         return [Policy(name, None, {"within": float(f"{share * spread:.3g}")}, **_kind(trace)) for share in shares]
     return [replace(policy, **_kind(trace)) for policy in variants([name], ks)]
@@ -128,7 +107,7 @@ def _variants_for(trace: Trace, name: str, ks: Sequence[float]) -> list[Policy]:
 def _ask(policy: Policy, trace: Trace) -> Opinion:
     """Ask about a trace part by part: the steps on the way to an opinion are larger than it."""
     policy.check(trace)
-    parts = [policy.opinion(np.asarray(part.logits)) for part in trace.chunks(16_384)]
+    parts = [policy.opinion(np.asarray(part.logits)) for part in trace.chunks()]
     if len(parts) == 1:
         return parts[0]
     return Opinion(*(np.concatenate([getattr(part, name) for part in parts]) for name in ("score", "answer")))
@@ -156,11 +135,11 @@ def _hybrids(trace: Trace, ks: Sequence[float]) -> Iterator[Candidate]:
 
 
 def _some_levels(scores: NDArray) -> list[float]:
-    """Choose a few levels, midway between values that occur."""
+    """Choose a few levels, midway between values that occur, or one that is never reached where there are none."""
     values = np.unique(scores[np.isfinite(scores)])
     between = (values[1:] + values[:-1]) / 2
     if not len(between):
-        return []
+        return [float(values.max(initial=0.0) + 1)]
     some = np.unique(np.linspace(0, len(between) - 1, FIRST_THRESHOLDS).round().astype(int))
     return [float(f"{level:.6g}") for level in between[some]]
 
@@ -192,11 +171,10 @@ def fit_temperatures(trace: Trace, towards: Towards = "right") -> list[float]:
     return [float(f"{np.exp(each):.6g}") for each in found]
 
 
-def _tempered(trace: Trace) -> Iterator[Policy]:
-    """Fit temperatures in every way that can be."""
-    for towards in _goals(trace) if trace.problem_type != REGRESSION else ():
-        settings = {"temperatures": fit_temperatures(trace, towards), "towards": towards}
-        yield Policy("max_prob", None, settings, **_kind(trace))
+def fit_max_prob(trace: Trace, towards: Towards = "right") -> Policy:
+    """Give max_prob with temperatures fitted to a trace, without a threshold."""
+    settings = {"temperatures": fit_temperatures(trace, towards), "towards": towards}
+    return Policy("max_prob", None, settings, **_kind(trace))
 
 
 # ---- learned --------------------------------------------------------------------------------------------------------
@@ -220,29 +198,34 @@ def fit_learned(trace: Trace, towards: Towards = "agreement") -> Policy:
     return Policy("learned", None, settings, **_kind(trace))
 
 
-def cross_fitted(trace: Trace, towards: Towards = "agreement", seed: int = 0) -> Candidate:
-    """Fit the learned strategy so that its thresholds can be chosen on the same texts.
+def cross_fitted(trace: Trace, strategy: str, towards: Towards = "agreement", seed: int = 0) -> Candidate:
+    """Fit a strategy so that its thresholds can be chosen on the same texts.
 
     Its opinion of every text is that of a model fitted to the other parts of the trace, as of a text it never saw.
 
     Args:
         trace: What every exit said.
+        strategy: What to fit: learned or max_prob.
         towards: As in `fit_learned`.
         seed: Seed of the parts.
 
     Returns:
         The strategy fitted to all texts, with opinions fitted to the others.
     """
-    part_of = np.random.default_rng(seed).permutation(len(trace)) % min(FOLDS, max(len(trace) // 2, 1))
-    whole = fit_learned(trace, towards)
+    fit = _FITS[strategy]
+    whole = fit(trace, towards)
     opinion = _ask(whole, trace)
-    if part_of.max(initial=0) == 0:
+    part_of = np.random.default_rng(seed).permutation(len(trace)) % min(FOLDS, max(len(trace) // 2, 1))
+    if part_of.max() == 0:
         return Candidate(whole, opinion)
     score = opinion.score.copy()
     for part in range(part_of.max() + 1):
         others, own = np.flatnonzero(part_of != part), np.flatnonzero(part_of == part)
-        score[own] = _ask(fit_learned(trace.select(others), towards), trace.select(own)).score
+        score[own] = _ask(fit(trace.select(others), towards), trace.select(own)).score
     return Candidate(whole, Opinion(score, opinion.answer))
+
+
+_FITS: dict[str, Callable[[Trace, Towards], Policy]] = {"max_prob": fit_max_prob, "learned": fit_learned}
 
 
 def _regression(told: NDArray, target: NDArray) -> list[float]:

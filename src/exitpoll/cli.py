@@ -207,6 +207,7 @@ def sweep(
     from exitpoll.plots import draw_curves
     from exitpoll.tables import comparison_table
     from exitpoll.trace import Trace
+    from exitpoll.wording import not_finite
 
     if points < 1:
         raise InputError(f"points {points} must be at least 1")
@@ -217,6 +218,8 @@ def sweep(
     write_json(out / "curves.json", comparison.to_dict())
     write_text(out / "curves.csv", comparison.to_csv())
     _console.print(comparison_table(comparison, SPEEDUPS))
+    for line in not_finite(recorded):
+        _say(line)
     try:
         draw_curves(comparison, out / "curves.png")
         _say(f"wrote {out}/curves.json, curves.csv and curves.png")
@@ -260,10 +263,11 @@ def calibrate(
     from exitpoll.calibration import calibrate as calibrate_trace
     from exitpoll.opening import policy_path
     from exitpoll.trace import Trace
-    from exitpoll.wording import describe
+    from exitpoll.wording import describe, not_finite
 
     recorded = Trace.load(trace)
     out = out or policy_path(model)
+    _check_writable(out, overwrite=True)
     _check_same_model(model, trace, recorded)
     policy = calibrate_trace(
         recorded,
@@ -277,7 +281,7 @@ def calibrate(
         seed=seed,
     )
     policy.save(out)
-    for line in (*describe(policy), f"wrote {out}"):
+    for line in (*describe(policy), *not_finite(recorded), f"wrote {out}"):
         _say(line)
 
 
@@ -317,6 +321,7 @@ def evaluate(
     from exitpoll.opening import open_model, policy_path, read_texts, record_in_memory
     from exitpoll.policy import Policy
     from exitpoll.progress import counting_bar
+    from exitpoll.recording import fingerprint, runtime_of
     from exitpoll.trace import Trace
     from exitpoll.wording import not_finite
 
@@ -324,6 +329,8 @@ def evaluate(
         raise InputError("say what to evaluate on: either --data or --trace")
     if by is not None and data is None:
         raise InputError("--by needs --data: a trace has no columns")
+    if out is not None:
+        _check_writable(out, overwrite=True)
     chosen, groups = Policy.load(policy or policy_path(model)), None
     if trace is not None:
         recorded = Trace.load(trace)
@@ -331,6 +338,7 @@ def evaluate(
     else:
         _quieten_transformers()
         opened = open_model(model)
+        chosen.check_source({"model": fingerprint(opened.model), "runtime": runtime_of(opened.model)})
         read = read_texts(opened, str(data), split, **vars(reading or Reading()), group_column=by)
         groups = read.texts.groups
         with counting_bar(_errors, "recording") as advance:
@@ -443,7 +451,8 @@ def main() -> None:
     try:
         app(exit_on_error=False, print_error=False, result_action="return_value")
     except KeyboardInterrupt:
-        _fail("stopped; a training goes on with the same command and --resume", 130)
+        training = "train" in sys.argv[1:2]
+        _fail("stopped; a training goes on with the same command and --resume" if training else "stopped", 130)
     except (InputError, CycloptsError, OSError) as error:
         _fail(str(error), 2)
     except Exception as error:

@@ -81,7 +81,7 @@ class Comparison:
         writer.writerow(["strategy", "name", "threshold", "score", "speedup"])
         for curve in self.curves:
             for level, score, speedup in zip(curve.levels, curve.score, curve.speedup, strict=True):
-                threshold = curve.candidate.natural(float(level))
+                threshold = curve.policy.natural(float(level))
                 writer.writerow([curve.strategy, curve.name, threshold, f"{score:.6f}", f"{speedup:.6f}"])
         for point in (*self.exits, *self.oracles):
             writer.writerow([point.name, point.name, "", f"{point.score:.6f}", f"{point.speedup:.6f}"])
@@ -127,8 +127,8 @@ def _curve_to_dict(curve: Curve) -> dict[str, Any]:
     return {
         "strategy": curve.strategy,
         "name": curve.name,
-        "settings": dict(curve.candidate.policy.settings),
-        "thresholds": [curve.candidate.natural(float(level)) for level in curve.levels],
+        "settings": dict(curve.policy.settings),
+        "thresholds": [curve.policy.natural(float(level)) for level in curve.levels],
         "score": curve.score.tolist(),
         "speedup": curve.speedup.tolist(),
     }

@@ -12,7 +12,7 @@ from exitpoll.candidates import KS, Candidate, candidates
 from exitpoll.errors import InputError
 from exitpoll.policy import Policy
 from exitpoll.tallies import tally_named
-from exitpoll.tasks import DEFAULT_METRICS
+from exitpoll.tasks import DEFAULT_METRICS, predictions
 from exitpoll.trace import Trace
 
 POINTS = 200
@@ -22,7 +22,7 @@ POINTS = 200
 class Curve:
     """One strategy at all its thresholds, from the fastest to never leaving early."""
 
-    candidate: Candidate
+    policy: Policy  # without a threshold
     metric: str
     levels: NDArray  # (points,) what scores must reach
     score: NDArray  # (points,)
@@ -31,12 +31,12 @@ class Curve:
     @property
     def strategy(self) -> str:
         """The strategy's name."""
-        return self.candidate.policy.strategy
+        return self.policy.strategy
 
     @property
     def name(self) -> str:
         """Strategy and settings in words."""
-        return self.candidate.policy.name
+        return self.policy.name
 
     def best(self, least: float, most: float = np.inf) -> int | None:
         """Find the best point in a range of speed-ups, the faster of equals: the rule of the seed's tables.
@@ -48,7 +48,7 @@ class Curve:
         Returns:
             The point's number, or None where the curve has none in the range.
         """
-        inside = np.flatnonzero((self.speedup >= least) & (self.speedup <= most))
+        inside = np.flatnonzero((self.speedup >= least) & (self.speedup <= most) & ~np.isnan(self.score))
         if not len(inside):
             return None
         return int(inside[np.lexsort((self.speedup[inside], self.score[inside]))[-1]])
@@ -60,7 +60,7 @@ class Curve:
 
     def policy_at(self, point: int) -> Policy:
         """Give the policy of a point."""
-        return self.candidate.at(float(self.levels[point]))
+        return self.policy.at(float(self.levels[point]))
 
     def front(self) -> NDArray:
         """Give the points that no other beats in both score and speed-up, by falling speed-up."""
@@ -132,6 +132,8 @@ def sweep(
         raise InputError("the trace has no texts to sweep")
     metric = metric or trace.about.get("metric") or DEFAULT_METRICS[trace.problem_type]
     weights = np.asarray(trace.layers if costs is None else costs, dtype=np.float64)
+    if len(weights) != len(trace.layers):
+        raise InputError(f"{len(weights)} costs were given for {len(trace.layers)} exits")
     return [curve_of(trace, each, metric, points, weights) for each in candidates(trace, strategies, ks)]
 
 
@@ -151,24 +153,34 @@ def curve_of(trace: Trace, candidate: Candidate, metric: str, points: int, costs
     Returns:
         Its curve.
     """
-    classes = trace.logits.shape[-1]
+    classes, policy, opinion = trace.logits.shape[-1], candidate.policy, candidate.opinion
     tally, gold = tally_named(metric, trace.problem_type, classes), trace.gold("a sweep")
-    highest = np.maximum.accumulate(candidate.opinion.score[:, :-1], axis=1)  # (texts, exits - 1)
-    levels = _grid(highest, points)  # rising
+    end = int(policy.ends(trace.layers).argmax())  # nobody goes on from here
+    highest = np.maximum.accumulate(opinion.score[:, : end + 1], axis=1)  # (texts, exits up to the end)
+    levels = _grid(highest[:, :-1], points)  # rising
     sums: NDArray | float = 0.0  # (levels + 1, notes)
     paid = np.zeros(len(levels) + 1)
     enters = np.zeros(len(trace), dtype=np.int64)  # the first level at which a text still is at this exit
-    for number, cost in enumerate(costs):
-        last = number == len(costs) - 1
-        leaves = np.full(len(trace), len(levels)) if last else np.searchsorted(levels, highest[:, number], side="right")
-        notes = tally.notes(gold, candidate.opinion.answer[:, number], classes).T  # (notes, texts)
-        for where, sign in ((enters, 1), (leaves, -1)):
-            sums = sums + sign * np.stack([np.bincount(where, note, len(levels) + 1) for note in notes], axis=-1)
-            paid += sign * cost * np.bincount(where, minlength=len(paid))
+    for number in range(end + 1):
+        leaves = np.searchsorted(levels, highest[:, number], side="right")
+        stays = [(enters, leaves, policy.answer)]  # from which level, below which, by whose answer
+        if number == end:
+            stays.append((leaves, np.full(len(trace), len(levels)), policy.fallback))
+        for first, beyond, by in stays:
+            answer = opinion.answer[:, number] if by == "strategy" else _heads(trace, number)
+            notes = tally.notes(gold, answer, classes).T  # (notes, texts)
+            for where, sign in ((first, 1), (beyond, -1)):
+                sums = sums + sign * np.stack([np.bincount(where, note, len(levels) + 1) for note in notes], axis=-1)
+                paid += sign * costs[number] * np.bincount(where, minlength=len(paid))
         enters = leaves
     score = tally.score(np.cumsum(sums, axis=0)[:-1])
     mean_cost = paid.cumsum()[:-1] / len(trace)
-    return Curve(candidate, metric, levels, score, costs[-1] / mean_cost)
+    return Curve(policy, metric, levels, score, costs[-1] / mean_cost)
+
+
+def _heads(trace: Trace, number: int) -> NDArray:
+    """Give the answers of one exit's head."""
+    return predictions(np.asarray(trace.logits[:, number]), trace.problem_type)
 
 
 def _grid(scores: NDArray, points: int) -> NDArray:

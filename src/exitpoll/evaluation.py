@@ -15,7 +15,7 @@ from exitpoll.policy import Decisions, Policy
 from exitpoll.promises import Promise, full_answers, losses_of
 from exitpoll.tallies import tally_named
 from exitpoll.tasks import DEFAULT_METRICS
-from exitpoll.trace import Trace
+from exitpoll.trace import CHUNK, Trace
 
 RESAMPLES = 2000
 INTERVAL = 0.95
@@ -89,6 +89,8 @@ def evaluate(
     """
     if not len(trace):
         raise InputError("there are no texts to evaluate on")
+    if groups is not None and len(groups) != len(trace):
+        raise InputError(f"there are {len(groups)} groups for {len(trace)} texts")
     metric = metric or trace.about.get("metric") or DEFAULT_METRICS[trace.problem_type]
     names = np.asarray([] if groups is None else groups)
     decided = {"policy": policy.decide(trace), "full model": static_exit(trace, len(trace.layers) - 1)}
@@ -103,7 +105,9 @@ def evaluate(
         depths=decisions.histogram,
         promise=_kept(trace, policy, decisions, resamples, chance),
         groups={
-            str(name): evaluate(trace.select(np.flatnonzero(names == name)), policy, metric=metric, resamples=resamples)
+            str(name): evaluate(
+                trace.select(np.flatnonzero(names == name)), policy, metric=metric, resamples=resamples, seed=seed
+            )
             for name in np.unique(names)
         },
     )
@@ -156,11 +160,15 @@ def measure(
 def _resampled(notes: NDArray, resamples: int, chance: np.random.Generator) -> NDArray:
     """Sum notes of texts, (texts, notes), over the texts themselves and over bootstrap samples: (samples, notes).
 
-    Texts with the same notes are drawn together: there are few kinds of them, however many texts.
+    Texts with the same notes are drawn together: of classes there are few kinds, however many texts.
     """
     kinds, counts = np.unique(notes, axis=0, return_counts=True)
-    drawn = chance.multinomial(len(notes), counts / len(notes), size=resamples)
-    return np.concatenate([counts[None], drawn]) @ kinds
+    sums = [counts[None] @ kinds]
+    at_once = max(1, CHUNK // len(kinds))
+    for start in range(0, resamples, at_once):
+        samples = min(at_once, resamples - start)
+        sums.append(chance.multinomial(len(notes), counts / len(notes), size=samples) @ kinds)
+    return np.concatenate(sums)
 
 
 def _estimate(figures: NDArray) -> Estimate:

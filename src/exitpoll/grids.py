@@ -10,6 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from exitpoll.policy import Policy
+from exitpoll.tasks import MULTI_LABEL
 from exitpoll.trace import Trace
 
 GRID_SIZE = 100
@@ -25,7 +26,8 @@ def on_grid(policy: Policy, trace: Trace) -> list[Policy]:
     Returns:
         Policies, the most cautious first.
     """
-    grid = GRIDS[policy.strategy](policy.settings, len(trace.layers), trace.logits.shape[-1])
+    classes = 2 if trace.problem_type == MULTI_LABEL else trace.logits.shape[-1]  # each label is no or yes
+    grid = GRIDS[policy.strategy](policy.settings, len(trace.layers), classes)
     return [replace(policy, threshold=float(threshold)) for threshold in grid]
 
 
@@ -42,7 +44,7 @@ def _probabilities(settings: Mapping[str, Any], exits: int, classes: int) -> NDA
     return 1 - _small() * (1 - 1 / max(classes, 2))
 
 
-def _margins(settings: Mapping[str, Any], exits: int, classes: int) -> NDArray:
+def _shares(settings: Mapping[str, Any], exits: int, classes: int) -> NDArray:
     return 1 - _small()
 
 
@@ -64,7 +66,7 @@ def _summed_probabilities(settings: Mapping[str, Any], exits: int, classes: int)
 GRIDS: dict[str, Callable[[Mapping[str, Any], int, int], NDArray]] = {
     "entropy": _entropies,
     "max_prob": _probabilities,
-    "margin": _margins,
+    "margin": _shares,
     "patience": _runs,
     "confident_patience": _runs,
     "js_patience": _runs,
@@ -72,5 +74,5 @@ GRIDS: dict[str, Callable[[Mapping[str, Any], int, int], NDArray]] = {
     "soft_votes": _summed_probabilities,
     "mean": _probabilities,
     "geometric": _probabilities,
-    "learned": _probabilities,
+    "learned": _shares,
 }

@@ -18,6 +18,12 @@ def tamed(logits: NDArray) -> NDArray:
     return np.nan_to_num(logits.astype(np.float64)).clip(-1e300, 1e300)
 
 
+def finite_values(values: NDArray) -> NDArray:
+    """Give values as float64, 0 for those that are no numbers or beyond all sense."""
+    wide = values.astype(np.float64)
+    return np.where(np.abs(wide) < 1e100, wide, 0.0)
+
+
 def log_softmax(logits: NDArray) -> NDArray:
     """Give log-probabilities of tame logits in float64, none below `LOG_FLOOR`."""
     wide = logits.astype(np.float64)
@@ -36,13 +42,13 @@ def sigmoid(x: NDArray) -> NDArray:
     return 0.5 * (1 + np.tanh(0.5 * x))
 
 
-def depths(values: NDArray) -> NDArray:
+def exit_numbers(values: NDArray) -> NDArray:
     """Number the exits from 1: (texts, exits, …) -> (exits,)."""
     return np.arange(1.0, values.shape[1] + 1)
 
 
 def predicted(logits: NDArray) -> NDArray:
-    """Give every head's class, whatever the logits: (texts, exits)."""
+    """Give the highest class, whatever the logits: (…, classes) -> (…)."""
     return (logits if is_tame(logits) else tamed(logits)).argmax(axis=-1)
 
 
@@ -55,7 +61,7 @@ def after_first(values: NDArray) -> NDArray:
 
 def run_length(holds: NDArray) -> NDArray:
     """Count for how many exits in a row something has held: (texts, exits)."""
-    number = depths(holds)
+    number = exit_numbers(holds)
     return number - np.maximum.accumulate(np.where(holds, 0.0, number), axis=1)  # the exit at which it last did not
 
 

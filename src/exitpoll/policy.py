@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, field, fields
+from dataclasses import asdict, dataclass, field, fields, replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -13,9 +13,10 @@ from numpy.typing import NDArray
 
 from exitpoll.errors import InputError
 from exitpoll.folders import read_json, write_json
-from exitpoll.numerics import sigmoid, softmax
+from exitpoll.numerics import sigmoid, softmax, tamed
 from exitpoll.strategies import Opinion, ask, strategy_named
-from exitpoll.tasks import METRICS, MULTI_LABEL, REGRESSION, SINGLE_LABEL, predictions
+from exitpoll.tallies import tally_named
+from exitpoll.tasks import MULTI_LABEL, REGRESSION, SINGLE_LABEL, predictions
 from exitpoll.trace import Trace
 
 VERSION = 1
@@ -63,7 +64,12 @@ class Decisions:
         """
         if self.labels is None:
             raise InputError("these texts have no labels, so their answers cannot be scored")
-        return METRICS[metric](self.labels, self.answer)
+        several, values = self.answer.ndim == 2, self.answer.dtype.kind == "f"
+        kind = MULTI_LABEL if several else REGRESSION if values else SINGLE_LABEL
+        gold = np.asarray(self.labels, dtype=np.float64 if values else np.int64)
+        classes = max(2, *(1 + int(each.max(initial=0)) for each in (gold, self.answer)))
+        tally = tally_named(metric, kind, classes)
+        return float(tally.score(tally.notes(gold, self.answer, classes).sum(axis=0)))
 
 
 @dataclass(frozen=True)
@@ -78,7 +84,7 @@ class Policy:
         answer: On leaving, answer as the "strategy" says or as the "head" of that exit does.
         fallback: Where no exit fires, answer as the "strategy" says at the end (most votes, say) or as the "head"
             there does. Without a threshold it is always the head: the full model's answer.
-        max_depth: Leave after at most so many layers, fired or not.
+        max_depth: Leave at the last exit within so many layers, fired or not.
         problem_type: What is decided, as in transformers: one class, every label of several, or a value.
         certificate: What calibration promised, and what that rests on.
     """
@@ -114,6 +120,40 @@ class Policy:
     def _given(self) -> dict[str, Any]:
         """The settings as strategies take them fastest: numbers that come in lists as arrays."""
         return {key: np.array(value) if key in _ARRAYS else value for key, value in self.settings.items()}
+
+    def natural(self, level: float) -> float:
+        """Turn what scores must reach into a threshold in natural units.
+
+        Args:
+            level: What scores must reach.
+
+        Returns:
+            The threshold; that of the policy which is still open, for a hybrid with one.
+        """
+        member = self._open_member
+        return level * strategy_named(self.strategy if member is None else member["strategy"]).sign
+
+    def at(self, level: float) -> Policy:
+        """Set the threshold, of the policy which is still open for a hybrid with one.
+
+        Args:
+            level: What scores must reach.
+
+        Returns:
+            A policy to decide by.
+        """
+        member = self._open_member
+        if member is None:
+            return replace(self, threshold=self.natural(level))
+        closed = dict(member) | {"threshold": self.natural(level)}
+        members = [closed if each is member else each for each in self.settings["policies"]]
+        return replace(self, threshold=1.0, settings={"policies": members})
+
+    @property
+    def _open_member(self) -> Mapping[str, Any] | None:
+        """The policy of a hybrid that has no threshold yet."""
+        members = self.settings.get("policies", ()) if self.strategy == "hybrid" else ()
+        return next((each for each in members if each.get("threshold") is None), None)
 
     def opinion(self, logits: NDArray) -> Opinion:
         """Ask the strategy.
@@ -152,7 +192,7 @@ class Policy:
         return np.broadcast_to(thresholds * strategy_named(self.strategy).sign, exits)
 
     def ends(self, layers: Sequence[int]) -> NDArray:
-        """Say after which exits nobody goes on: the last, and those at the depth cap.
+        """Say after which exits nobody goes on: the last, or the last within the depth cap and all above it.
 
         Args:
             layers: The layer of each exit.
@@ -160,9 +200,12 @@ class Policy:
         Returns:
             Flags, (exits,).
         """
-        ends = np.asarray(layers) >= (layers[-1] if self.max_depth is None else self.max_depth)
-        ends[-1] = True
-        return ends
+        if self.max_depth is None:
+            return np.arange(len(layers)) == len(layers) - 1
+        if self.max_depth < layers[0]:
+            raise InputError(f"max_depth {self.max_depth} is above no exit: the first is after layer {layers[0]}")
+        within = np.asarray(layers) <= self.max_depth
+        return np.append(~within[1:], True)  # the next exit would be too deep
 
     def decide(self, trace: Trace) -> Decisions:
         """Say where every text of a trace would leave and what it would be answered.
@@ -186,11 +229,19 @@ class Policy:
         """
         if trace.problem_type != self.problem_type:
             raise InputError(f"the policy is for {self.problem_type}, the trace for {trace.problem_type}")
+        self.check_source(trace.about)
+
+    def check_source(self, about: Mapping[str, Any]) -> None:
+        """Refuse to decide for another model or runtime than the policy was calibrated for.
+
+        Args:
+            about: Model and runtime, as far as they are known.
+        """
         ours = (self.certificate or {}).get("about", {})
         for name in ("model", "runtime"):
-            if name in ours and name in trace.about and ours[name] != trace.about[name]:
+            if name in ours and name in about and ours[name] != about[name]:
                 raise InputError(
-                    f"the policy was calibrated on {name} {ours[name]}, the trace is from {name} {trace.about[name]}; "
+                    f"the policy was calibrated on {name} {ours[name]}, and this is {name} {about[name]}; "
                     "record and calibrate anew"
                 )
 
@@ -198,7 +249,7 @@ class Policy:
         """Decide for texts that fit into memory."""
         logits = np.asarray(trace.logits)
         exit_number, answer = self.settle(logits, self.opinion(logits), trace.layers)
-        heads = np.nan_to_num(logits[np.arange(len(logits)), exit_number])  # (texts, classes)
+        heads = logits[np.arange(len(logits)), exit_number]  # (texts, classes)
         return exit_number, answer, probability_of(heads, answer, self.problem_type)
 
     def settle(self, logits: NDArray, opinion: Opinion, layers: Sequence[int]) -> tuple[NDArray, NDArray]:
@@ -218,7 +269,7 @@ class Policy:
         by_strategy = np.where(fires[rows, exit_number], self.answer == "strategy", self._falls_back_on_strategy)
         answer = opinion.answer[rows, exit_number]
         if not by_strategy.all():
-            heads = predictions(np.nan_to_num(logits[rows, exit_number]), self.problem_type)
+            heads = predictions(logits[rows, exit_number], self.problem_type)
             answer = np.where(by_strategy.reshape(-1, *[1] * (answer.ndim - 1)), answer, heads)
         return exit_number, answer
 
@@ -233,10 +284,7 @@ class Policy:
         Args:
             path: The file to write.
         """
-        content = asdict(self)
-        if self.threshold is not None:
-            content["threshold"] = np.asarray(self.threshold, dtype=np.float64).tolist()
-        write_json(Path(path), {"version": VERSION} | content)
+        write_json(Path(path), {"version": VERSION} | _plain(asdict(self)))
 
     @classmethod
     def load(cls, path: str | Path) -> Policy:
@@ -266,6 +314,15 @@ _CHOICES = {
     "fallback": ("strategy", "head"),
     "problem_type": (SINGLE_LABEL, MULTI_LABEL, REGRESSION),
 }
+
+
+def _plain(value: Any) -> Any:
+    """Turn arrays and NumPy's numbers into what JSON can hold."""
+    if isinstance(value, np.ndarray | np.generic):
+        return value.tolist()
+    if isinstance(value, Mapping):
+        return {key: _plain(each) for key, each in value.items()}
+    return [_plain(each) for each in value] if isinstance(value, list | tuple) else value
 
 
 def _check_threshold(threshold: Any) -> None:
@@ -304,7 +361,7 @@ def probability_of(heads: NDArray, answer: NDArray, problem_type: str) -> NDArra
         Probabilities of the answers, (texts,); of every label, (texts, classes), for multi-label; NaN for values.
     """
     if problem_type == MULTI_LABEL:
-        return sigmoid(heads.astype(np.float64))
+        return sigmoid(tamed(heads))
     if problem_type == REGRESSION:
         return np.full(len(heads), np.nan)
     return softmax(heads)[np.arange(len(heads)), answer]

@@ -153,7 +153,7 @@ def full_answers(trace: Trace) -> NDArray:
     Returns:
         Its answers, in the form the metrics take.
     """
-    return predictions(np.nan_to_num(np.asarray(trace.logits[:, -1])), trace.problem_type)
+    return predictions(np.asarray(trace.logits[:, -1]), trace.problem_type)
 
 
 def provenance(trace: Trace) -> dict[str, Any]:

@@ -63,7 +63,7 @@ def record(
     sample = texts.select(np.linspace(0, len(texts) - 1, min(TIMED, len(texts))).astype(int))
     known = {
         "model": fingerprint(model),
-        "runtime": f"torch {str(model.dtype).removeprefix('torch.')}",
+        "runtime": runtime_of(model),
         "problem_type": config.problem_type,
         "label_names": [config.id2label[number] for number in range(config.num_labels)],
         "exitpoll": version("exitpoll"),
@@ -100,6 +100,11 @@ def fingerprint(model: EarlyExitModel) -> str:
         digest.update(f"{name} {tensor.dtype} {tuple(tensor.shape)}".encode())
         digest.update(tensor.detach().cpu().contiguous().flatten().view(torch.uint8).numpy())
     return digest.hexdigest()[:16]
+
+
+def runtime_of(model: EarlyExitModel) -> str:
+    """Name what runs a model, with its precision: traces and policies of one do not serve another."""
+    return f"torch {str(model.dtype).removeprefix('torch.')}"
 
 
 def time_exits(model: EarlyExitModel, texts: TokenisedTexts, tokenizer: PreTrainedTokenizerBase) -> list[float]:

@@ -19,8 +19,9 @@ from numpy.typing import NDArray
 from exitpoll.errors import InputError
 from exitpoll.numerics import (
     after_first,
-    depths,
     divergence_from_last,
+    exit_numbers,
+    finite_values,
     is_tame,
     log_softmax,
     run_length,
@@ -79,7 +80,7 @@ def patience(logits: NDArray) -> Opinion:
 
 def stable(logits: NDArray, *, within: float = 0.1) -> Opinion:
     """For how many exits the value has moved by at most `within`: patience for regression (PABEE, equation 5)."""
-    values = logits[..., 0].astype(np.float64)  # (texts, exits)
+    values = finite_values(logits[..., 0])  # (texts, exits)
     steps = np.abs(values[:, 1:] - values[:, :-1])
     return Opinion(run_length(after_first(steps <= within)), values)
 
@@ -103,13 +104,13 @@ def votes(logits: NDArray, *, k: float = 0.5) -> Opinion:
     counts = ballots.cumsum(axis=1)
     # Of classes with equally many votes the current head's wins; if it is not among them, the first.
     answer = (2 * counts + ballots).argmax(axis=-1)
-    return Opinion(counts.max(axis=-1) / depths(logits) ** k, answer)
+    return Opinion(counts.max(axis=-1) / exit_numbers(logits) ** k, answer)
 
 
 def soft_votes(logits: NDArray, *, k: float = 0.5) -> Opinion:
     """Probabilities in place of votes: max_c Σ_{j≤l} x_j[c] / l^k."""
     summed = np.exp(log_softmax(logits)).cumsum(axis=1)
-    return Opinion(summed.max(axis=-1) / depths(logits) ** k, summed.argmax(axis=-1))
+    return Opinion(summed.max(axis=-1) / exit_numbers(logits) ** k, summed.argmax(axis=-1))
 
 
 def mean(logits: NDArray) -> Opinion:
@@ -119,7 +120,7 @@ def mean(logits: NDArray) -> Opinion:
 
 def geometric(logits: NDArray) -> Opinion:
     """Highest class of the geometric mean of the distributions (Zero Time Waste, equation 3, with equal weights)."""
-    averaged = log_softmax(logits).cumsum(axis=1) / depths(logits)[:, None]
+    averaged = log_softmax(logits).cumsum(axis=1) / exit_numbers(logits)[:, None]
     p = np.exp(log_softmax(averaged))
     return Opinion(p.max(axis=-1), p.argmax(axis=-1))
 

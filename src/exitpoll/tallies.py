@@ -116,7 +116,8 @@ def _r2(sums: NDArray) -> NDArray:
     """Share of the variance explained."""
     texts, values, squares, errors = (sums[..., number] for number in range(4))
     variance = squares - _divided(values**2, texts)
-    return np.where(variance > 0, 1 - _divided(errors, variance), 0.0)
+    perfect = np.where(errors > 0, 0.0, 1.0)  # where gold does not vary, as in scikit-learn
+    return np.where(variance > 0, 1 - _divided(errors, variance), perfect)
 
 
 TALLIES: dict[str, Tally] = {

@@ -11,6 +11,8 @@ from dataclasses import dataclass, field
 import numpy as np
 from numpy.typing import NDArray
 
+from exitpoll.numerics import finite_values, predicted
+
 Metric = Callable[[NDArray, NDArray], float]  # (gold, predicted) -> a score, higher is better
 
 
@@ -71,17 +73,17 @@ def predictions(logits: NDArray, problem_type: str) -> NDArray:
     """Turn logits into answers in the form the metrics take.
 
     Args:
-        logits: (texts, classes)
+        logits: (…, classes), finite or not: metrics refuse what is no number.
         problem_type: As in transformers.
 
     Returns:
-        Class numbers (texts,), 0 and 1 for every label (texts, classes), or values (texts,).
+        Class numbers (…), 0 and 1 for every label (…, classes), or values (…).
     """
     if problem_type == SINGLE_LABEL:
-        return logits.argmax(axis=-1)
+        return predicted(logits)
     if problem_type == MULTI_LABEL:
         return (logits > 0).astype(np.int64)
-    return np.nan_to_num(logits[:, 0])  # metrics refuse what is no number; a loss that is none stops the training
+    return finite_values(logits[..., 0])
 
 
 @dataclass(frozen=True)

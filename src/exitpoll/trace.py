@@ -18,6 +18,7 @@ from exitpoll.errors import InputError
 from exitpoll.tasks import MULTI_LABEL, REGRESSION, SINGLE_LABEL
 
 FORMAT = "exitpoll trace 1"
+CHUNK = 1 << 20  # logits that are worked on at a time
 _TYPES = {"F16": np.float16, "F32": np.float32, "F64": np.float64, "I64": np.int64}
 _NAMES = {np.dtype(kind): name for name, kind in _TYPES.items()}
 
@@ -46,6 +47,8 @@ class Trace:
             raise InputError(f"the layers of exits must rise from 1 on, and are {list(self.layers)}")
         if self.labels is not None and len(self.labels) != len(self.logits):
             raise InputError(f"there are {len(self.labels)} labels for {len(self.logits)} texts")
+        if self.labels is not None and self.labels.shape[1:] not in ((), self.logits.shape[2:]):
+            raise InputError(f"labels of shape {self.labels.shape} do not fit {self.logits.shape[2]} classes")
 
     def __len__(self) -> int:
         """Count the texts."""
@@ -91,15 +94,16 @@ class Trace:
         labels = None if self.labels is None else self.labels[rows]
         return Trace(self.logits[rows], labels, self.layers, self.about)
 
-    def chunks(self, size: int = 65_536) -> Iterator[Trace]:
+    def chunks(self, numbers: int = CHUNK) -> Iterator[Trace]:
         """Go through the texts in parts that fit into memory.
 
         Args:
-            size: Texts in a part.
+            numbers: Logits in a part, about.
 
         Yields:
             Traces of successive texts.
         """
+        size = max(1, numbers // max(1, self.logits.shape[1] * self.logits.shape[2]))
         for start in range(0, len(self), size):
             yield self.select(slice(start, start + size))
 
@@ -114,8 +118,10 @@ class Trace:
         if labels is not None:
             shapes["labels"] = (labels.shape, labels.dtype)
         with create(path, shapes, layers=self.layers, about=self.about) as arrays:
-            for start in range(0, len(self), 65_536):
-                arrays["logits"][start : start + 65_536] = self.logits[start : start + 65_536]
+            done = 0
+            for part in self.chunks():
+                arrays["logits"][done : done + len(part)] = part.logits
+                done += len(part)
             if labels is not None:
                 arrays["labels"][:] = labels
 
