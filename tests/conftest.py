@@ -45,7 +45,7 @@ def classifier_folder(tmp_path_factory):
 
 @pytest.fixture(scope="session")
 def model_folder(tmp_path_factory, encoder_folder):
-    """A tiny model that has learned the toy task."""
+    """A tiny model, trained a little."""
     folder = tmp_path_factory.mktemp("trained") / "model"
     splits = toy_splits(train=400)
     torch.manual_seed(0)

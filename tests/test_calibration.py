@@ -66,7 +66,7 @@ class TestSpeedup:
 
     def test_without_labels_it_goes_by_agreement(self):
         policy = calibrate(Trace(TRACE.logits), "margin", speedup=2)
-        assert policy.certificate["agreement"] == "accuracy"
+        assert policy.certificate["metric"] == "agreement"
         assert policy.certificate["full_score"] == 1
 
     @pytest.mark.parametrize("trace", [multi_label_trace(0), regression_trace(0)])
@@ -208,5 +208,5 @@ def test_promises_in_words():
         "answers that differ from the full model's on at most 1.5 % of texts, with 95 % confidence"
     )
     assert str(Promise("accuracy", 0.01, 0.9)) == (
-        "an accuracy at most 1 points below the full model's, with 90 % confidence"
+        "an accuracy at most 1 point below the full model's, with 90 % confidence"
     )

@@ -56,13 +56,24 @@ def test_record_a_file_without_labels(place, run, tmp_path):
 def test_sweep_shows_a_table_and_writes_three_files(recorded, run, tmp_path):
     code, out, err = run("sweep", recorded / "test.safetensors", "--out", tmp_path / "s", "--points", "20")
     assert code == 0, err
-    for word in ("1.3×", "4×", "votes", "learned", "static exit", "oracle: first right", "full model"):
+    for word in (
+        "≥1.3×",
+        "≥4×",
+        "best at ≥ 2×: ",
+        "picked on these same texts",
+        "votes",
+        "learned",
+        "static exit",
+        "oracle: first right",
+        "full model",
+    ):
         assert word in out
     content = json.loads((tmp_path / "s" / "curves.json").read_text())
     assert content["texts"] == 120
     assert len(content["best"]["votes"]) == 6
     rows = list(csv.DictReader((tmp_path / "s" / "curves.csv").open()))
-    assert {row["strategy"] for row in rows} >= {"entropy", "hybrid", "exit 1", "oracle: first right"}
+    assert {row["kind"] for row in rows} == {"strategy", "static exit", "oracle"}
+    assert {row["name"] for row in rows} >= {"entropy", "layer 1", "oracle: first right"}
     assert (tmp_path / "s" / "curves.png").read_bytes().startswith(b"\x89PNG")
 
 
@@ -74,7 +85,7 @@ def test_the_table_and_the_file_say_what_deciding_says(recorded, run, tmp_path):
     trace = Trace.load(recorded / "test.safetensors")
     for curve in json.loads((tmp_path / "s" / "curves.json").read_text())["curves"]:
         for threshold, score, speedup in zip(curve["thresholds"], curve["score"], curve["speedup"], strict=True):
-            decisions = Policy(curve["strategy"], threshold, curve["settings"]).decide(trace)
+            decisions = Policy(curve["strategy"], threshold, curve["policy"]["settings"]).decide(trace)
             assert (decisions.accuracy, decisions.speedup) == (pytest.approx(score), pytest.approx(speedup))
 
 
@@ -106,7 +117,11 @@ def test_calibrate_then_evaluate(recorded, run, tmp_path):
 
     code, by_trace, err = run("evaluate", recorded / "model", "--trace", recorded / "test.safetensors")
     assert code == 0, err
-    assert by_trace in out or by_trace == out[: len(by_trace)]
+    assert by_trace == out.split("wrote")[0]
+    code, out, _ = run("evaluate", recorded / "model", "--trace", recorded / "calibration.safetensors")
+    assert "calibrated on these very texts, data calibration" in out
+    code, out, _ = run("calibrate", recorded / "model", *arguments[2:], "--trace", recorded / "test.safetensors")
+    assert "this is a test split" in out
 
 
 def test_evaluate_by_group(recorded, run, tmp_path):
@@ -137,14 +152,19 @@ def test_a_promise_that_cannot_be_kept(recorded, run, tmp_path):
     Trace(noise, np.array(calibration.labels), calibration.layers, calibration.about).save(tmp_path / "noise")
     arguments = ("--trace", tmp_path / "noise", "--strategy", "max_prob", "--max-drop", "0.02")
     code, out, err = run("calibrate", recorded / "model", *arguments, "--out", tmp_path / "p.json")
-    assert code == 0, err
+    assert code == 1, err
     assert "cannot be promised" in out
     assert "the nearest promise that these texts could prove" in out
     assert Policy.load(tmp_path / "p.json").threshold is None
     code, out, _ = run(
         "evaluate", recorded / "model", "--trace", recorded / "test.safetensors", "--policy", tmp_path / "p.json"
     )
-    assert "the policy never leaves early" in out
+    assert "the policy never leaves early: cannot be promised: answers that differ" in out
+    Policy("votes", 1.5).save(tmp_path / "p.json")
+    code, out, err = run("calibrate", recorded / "model", *arguments, "--out", tmp_path / "p.json")
+    assert code == 1
+    assert "p.json stays as it was" in out
+    assert Policy.load(tmp_path / "p.json") == Policy("votes", 1.5)
 
 
 def test_logits_that_are_no_numbers_are_reported(recorded, run, tmp_path):
@@ -224,7 +244,7 @@ class TestRefusals:
         write_json(tmp_path / "p.json", {"version": 1, "strategy": "votes", "threshold": [1, 2]})
         refused("2 thresholds were given for 3 exits", "evaluate", recorded / "model", *trace, "--policy",
                 tmp_path / "p.json")  # fmt: skip
-        refused("it is missing, or no JSON object", "evaluate", recorded / "model", *trace, "--policy", tmp_path / "n")
+        refused("exitpoll calibrate writes one", "evaluate", recorded / "model", *trace, "--policy", tmp_path / "n")
 
     def test_evaluate_on_nothing_or_twice(self, refused, recorded):
         refused("either --data or --trace", "evaluate", recorded / "model")
@@ -248,3 +268,28 @@ class TestRefusals:
         Policy("margin", 0.5).save(tmp_path / "p.json")
         arguments = ("--data", recorded / "data", "--by", "age", "--policy", tmp_path / "p.json")
         refused("no column 'age'", "evaluate", recorded / "model", *arguments)
+
+
+def test_policies_of_a_sweep_can_be_decided_by(recorded, run, tmp_path):
+    run("sweep", recorded / "test.safetensors", "--strategies", "hybrid", "votes", "--out", tmp_path / "s")
+    trace = Trace.load(recorded / "test.safetensors")
+    for points in json.loads((tmp_path / "s" / "curves.json").read_text())["best"].values():
+        for point in filter(None, points):
+            write_json(tmp_path / "p.json", point["policy"])
+            decisions = Policy.load(tmp_path / "p.json").decide(trace)
+            assert (decisions.accuracy, decisions.speedup) == (
+                pytest.approx(point["score"]),
+                pytest.approx(point["speedup"]),
+            )
+
+
+def test_texts_without_labels_all_the_way(recorded, run, tmp_path):
+    test = Trace.load(recorded / "test.safetensors")
+    Trace(np.array(test.logits), None, test.layers, dict(test.about) | {"split": "other"}).save(tmp_path / "t")
+    policy = ("--policy", tmp_path / "p.json")
+    arguments = ("--trace", recorded / "calibration.safetensors", "--max-drop", "0.05", "--out", tmp_path / "p.json")
+    run("calibrate", recorded / "model", *arguments)
+    code, out, err = run("evaluate", recorded / "model", "--trace", tmp_path / "t", *policy)
+    assert code == 0, err
+    assert "agreement in % on 120 texts" in out
+    assert "the promise held" in out

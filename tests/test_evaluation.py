@@ -24,9 +24,9 @@ def test_rows_are_the_policy_the_full_model_the_exits_and_the_oracles():
     assert [row.name for row in found.rows] == [
         "policy",
         "full model",
-        "exit 1",
-        "exit 2",
-        "exit 3",
+        "layer 1",
+        "layer 2",
+        "layer 3",
         "oracle: first right",
         "oracle: first that agrees",
         "oracle: agrees for good",
@@ -118,10 +118,37 @@ def test_it_can_be_written_as_json():
 @pytest.mark.parametrize(
     ("trace", "message"),
     [
-        (Trace(np.zeros((2, 2, 2))), "needs labels"),
         (Trace(np.zeros((0, 2, 2)), np.zeros(0, dtype=int)), "no texts to evaluate on"),
+        (random_trace(0, classes=3), "metric 'accuracy_and_f1' does not score"),
     ],
 )
 def test_refuses(trace, message):
     with pytest.raises(InputError, match=message):
-        evaluate(trace, POLICY)
+        evaluate(trace, POLICY, metric="accuracy_and_f1")
+
+
+def test_too_many_groups():
+    with pytest.raises(InputError, match="there are 101 groups and at most 100 are measured; choose another column"):
+        evaluate(random_trace(0, texts=101), POLICY, groups=[str(number) for number in range(101)])
+
+
+def test_groups_come_in_the_order_of_their_names_and_numbers():
+    found = evaluate(random_trace(0, texts=8), POLICY, groups=["35", "9", "b", "a", "9", "35", "nan", "-1"])
+    assert list(found.groups) == ["-1", "9", "35", "a", "b", "nan"]
+
+
+def test_without_labels_agreement_is_measured():
+    trace = clear_trace(5)
+    policy = calibrate(Trace(clear_trace(0).logits), "entropy", max_drop=0.05)
+    found = evaluate(Trace(trace.logits), policy)
+    assert found.metric == "agreement"
+    assert found.rows[1].score.value == 1
+    assert found.rows[0].score.value == pytest.approx(1 - found.rows[0].differs)
+    assert found.promise.held
+
+
+def test_same_answers_have_the_same_intervals():
+    rows = {row.name: row for row in evaluate(random_trace(3, texts=300), POLICY).rows}
+    assert rows["full model"].score == rows["oracle: agrees for good"].score == rows["oracle: first that agrees"].score
+    again = {row.name: row for row in evaluate(random_trace(3, texts=300), Policy("votes", 1.2)).rows}
+    assert again["full model"].score.value == rows["full model"].score.value

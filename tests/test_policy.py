@@ -203,7 +203,7 @@ class TestFile:
     @pytest.mark.parametrize(
         ("content", "message"),
         [
-            (None, "it is missing, or no JSON object"),
+            (None, "there is no policy .*; exitpoll calibrate writes one"),
             ({"version": 9}, "is a policy of version 9; this exitpoll reads version 1"),
             ({}, "is a policy of version None"),
             ({"version": 1, "strategy": "guess"}, "strategy 'guess' is unknown"),

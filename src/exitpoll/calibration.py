@@ -18,7 +18,7 @@ import numpy as np
 
 from exitpoll.bounds import texts_needed
 from exitpoll.candidates import candidates, variants
-from exitpoll.curves import POINTS, best_of, curve_of, front_of, sweep
+from exitpoll.curves import POINTS, best_point, curve_of, front_of, sweep
 from exitpoll.errors import InputError
 from exitpoll.grids import GRIDS, on_grid
 from exitpoll.policy import Policy
@@ -90,21 +90,23 @@ def _reach(trace: Trace, strategy: str | Policy, goal: dict[str, Any], metric: s
     costs = np.asarray(trace.layers if kind == "speedup" else milliseconds(trace), dtype=np.float64)
     least = wanted if kind == "speedup" else costs[-1] / wanted
     scored, metric = _scored(trace, metric)
-    policy = best_of(sweep(scored, _searched(strategy), metric=metric, costs=list(costs)), least)
-    if policy is None:
+    found = best_point(sweep(scored, _searched(strategy), metric=metric, costs=list(costs)), least)
+    if found is None:
         fastest = f"{costs[-1] / costs[0]:.4g} times as fast" if kind == "speedup" else f"{costs[0]:.3g} ms"
         raise InputError(f"{kind} {wanted:g} cannot be reached: leaving at the first exit is {fastest}")
-    decisions = policy.decide(scored)
-    measured = {
+    curve, point = found
+    certificate = {
         "goal": goal,
-        "speedup": round(decisions.speedup, 4),
-        "metric" if trace.labels is not None else "agreement": metric,
-        "score": round(decisions.score(metric), 6),
+        "speedup": round(float(curve.speedup[point]), 4),
+        "metric": metric if trace.labels is not None else "agreement",
+        "score": round(float(curve.score[point]), 6),
         "full_score": round(METRICS[metric](scored.gold("a score"), full_answers(scored)), 6),
+        **provenance(trace),
     }
     if kind == "latency_ms":
-        measured["latency_ms"] = round(float(costs[decisions.exit].mean()), 4)
-    return replace(policy, certificate=measured | provenance(trace))
+        certificate["latency_ms"] = round(float(costs[-1] / curve.speedup[point]), 4)
+        certificate["speedup"] = round(curve.policy_at(point).decide(scored).speedup, 4)
+    return replace(curve.policy_at(point), certificate=certificate)
 
 
 def _scored(trace: Trace, metric: str | None) -> tuple[Trace, str]:

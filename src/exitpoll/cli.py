@@ -38,7 +38,7 @@ app = App(
 )
 
 
-Strategies = Annotated[list[str] | None, Parameter(consume_multiple=True)]
+Strategies = Annotated[list[str] | None, Parameter(consume_multiple=True, negative="")]
 Split = Literal["train", "calibration", "test", "all"]  # as in opening, which imports torch
 
 
@@ -66,7 +66,7 @@ def train(
     out: Path,
     encoder: str | None = None,
     classifier: str | None = None,
-    exits: Annotated[list[int] | None, Parameter(consume_multiple=True)] = None,
+    exits: Annotated[list[int] | None, Parameter(consume_multiple=True, negative="")] = None,
     head: Literal["mlp", "linear"] = "mlp",
     shared_head: bool = False,
     pooling: Literal["mean", "first", "pooler"] = "mean",
@@ -172,7 +172,9 @@ def record(
         trace = record_trace(
             opened.model, opened.tokenizer, read.texts, out, about=read.about, batch_size=batch_size, advance=advance
         )
-    for line in (*_notes(read), *not_finite(trace)):
+    first, last = (trace.about["milliseconds"][number] for number in (0, -1))
+    timed = f"leaving at the first exit takes {first:.3g} ms, at the last {last:.3g} ms, one text at a time"
+    for line in (*_notes(read), *not_finite(trace), timed):
         _say(line)
     _say(f"wrote {out}: {len(trace)} texts, {len(trace.layers)} exits, {trace.logits.shape[-1]} classes")
 
@@ -183,20 +185,21 @@ def sweep(
     /,
     *,
     strategies: Strategies = None,
-    ks: Annotated[list[float] | None, Parameter(consume_multiple=True)] = None,
+    ks: Annotated[list[float] | None, Parameter(consume_multiple=True, negative="")] = None,
     metric: str | None = None,
     points: int = 200,
     out: Path | None = None,
 ) -> None:
     """Compare all strategies on a trace: the best score at every speed-up.
 
-    Example: exitpoll sweep trec.test.safetensors
+    Example: exitpoll sweep trec.calibration.safetensors
 
     Args:
         trace: A trace with labels.
-        strategies: Which to compare; all by default.
+        strategies: Which to compare, of entropy, max_prob, margin, patience, confident_patience, js_patience, votes,
+            soft_votes, mean, geometric, hybrid and learned; all by default.
         ks: The exponents of votes and soft votes; 0, 0.25, 0.5 and 0.75 by default.
-        metric: What to score by; the task's by default.
+        metric: What to score by: accuracy, accuracy_and_f1, matthews, micro_f1 or r2; the task's by default.
         points: How many thresholds to try of each.
         out: The folder for curves.json, curves.csv and curves.png; one beside the trace by default.
     """
@@ -207,7 +210,7 @@ def sweep(
     from exitpoll.plots import draw_curves
     from exitpoll.tables import comparison_table
     from exitpoll.trace import Trace
-    from exitpoll.wording import not_finite
+    from exitpoll.wording import best_in_words, not_finite
 
     if points < 1:
         raise InputError(f"points {points} must be at least 1")
@@ -218,6 +221,8 @@ def sweep(
     write_json(out / "curves.json", comparison.to_dict())
     write_text(out / "curves.csv", comparison.to_csv())
     _console.print(comparison_table(comparison, SPEEDUPS))
+    for line in best_in_words(comparison):
+        _say(line)
     for line in not_finite(recorded):
         _say(line)
     try:
@@ -245,6 +250,8 @@ def calibrate(
 ) -> None:
     """Choose when a model may leave early, for one goal, and write it to policy.json in the model's folder.
 
+    Where a promise cannot be kept, the exit code is 1, and a policy that is there already stays.
+
     Example: exitpoll calibrate trec-bert --trace trec.calibration.safetensors --max-drop 0.02
 
     Args:
@@ -268,7 +275,6 @@ def calibrate(
     recorded = Trace.load(trace)
     out = out or policy_path(model)
     _check_writable(out, overwrite=True)
-    _check_same_model(model, trace, recorded)
     policy = calibrate_trace(
         recorded,
         strategy,
@@ -280,9 +286,20 @@ def calibrate(
         metric=metric,
         seed=seed,
     )
-    policy.save(out)
-    for line in (*describe(policy), *not_finite(recorded), f"wrote {out}"):
+    _check_same_model(model, trace, recorded)
+    notes = ["note: this is a test split; keep it for exitpoll evaluate"] * (recorded.about.get("split") == "test")
+    for line in (*describe(policy), *notes, *not_finite(recorded)):
         _say(line)
+    if policy.threshold is not None:
+        policy.save(out)
+        _say(f"wrote {out}")
+        return
+    if out.exists():
+        _say(f"{out} stays as it was")
+    else:
+        policy.save(out)
+        _say(f"wrote {out}, a policy that never leaves early")
+    sys.exit(1)
 
 
 @app.command
@@ -323,7 +340,7 @@ def evaluate(
     from exitpoll.progress import counting_bar
     from exitpoll.recording import fingerprint, runtime_of
     from exitpoll.trace import Trace
-    from exitpoll.wording import not_finite
+    from exitpoll.wording import not_finite, same_texts
 
     if (data is None) == (trace is None):
         raise InputError("say what to evaluate on: either --data or --trace")
@@ -347,7 +364,7 @@ def evaluate(
             _say(line)
     evaluation = evaluate_trace(recorded, chosen, metric=metric, groups=groups)
     _show_evaluation(evaluation, chosen)
-    for line in not_finite(recorded):
+    for line in (*same_texts(chosen, recorded.about), *not_finite(recorded)):
         _say(line)
     if out is not None:
         write_json(out, evaluation.to_dict())
@@ -432,12 +449,12 @@ def _show_evaluation(evaluation: Evaluation, policy: Policy) -> None:
     from exitpoll.tables import depths_table, evaluation_table, groups_table
     from exitpoll.wording import verdict
 
+    for line in verdict(evaluation, policy):
+        _say(line)
     _console.print(evaluation_table(evaluation))
     _console.print(depths_table(evaluation.depths))
     if evaluation.groups:
         _console.print(groups_table(evaluation))
-    for line in verdict(evaluation, policy):
-        _say(line)
 
 
 def _say(line: str) -> None:

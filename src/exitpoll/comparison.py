@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import csv
 import io
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
 from exitpoll.analysis import oracles, static_exit
-from exitpoll.curves import Curve
+from exitpoll.curves import Curve, best_point
 from exitpoll.policy import Decisions
 from exitpoll.trace import Trace
 
@@ -40,15 +40,19 @@ class Comparison:
     about: Mapping[str, Any]
 
     @property
-    def best(self) -> dict[str, list[float]]:
-        """Of every strategy, whatever its settings, the best score at each of `SPEEDUPS` or faster; NaN if never."""
+    def best(self) -> dict[str, list[tuple[Curve, int] | None]]:
+        """Of every strategy, whatever its settings, the best point at each of `SPEEDUPS` or faster; None if never."""
         names = dict.fromkeys(curve.strategy for curve in self.curves)
-        return {name: [self._best(name, speedup) for speedup in SPEEDUPS] for name in names}
+        by_name = {name: [curve for curve in self.curves if curve.strategy == name] for name in names}
+        return {name: [best_point(curves, speedup) for speedup in SPEEDUPS] for name, curves in by_name.items()}
 
-    def _best(self, strategy: str, speedup: float) -> float:
-        """Find the best score of a strategy at a speed-up or faster."""
-        scores = [curve.at(speedup) for curve in self.curves if curve.strategy == strategy]
-        return max((score for score in scores if not np.isnan(score)), default=float("nan"))
+    @property
+    def best_scores(self) -> dict[str, list[float]]:
+        """The scores of these points, NaN where there is none."""
+        return {
+            name: [float("nan") if found is None else float(found[0].score[found[1]]) for found in points]
+            for name, points in self.best.items()
+        }
 
     @property
     def best_static(self) -> list[float]:
@@ -65,9 +69,8 @@ class Comparison:
             "metric": self.metric,
             "full_score": self.full_score,
             "speedups": list(SPEEDUPS),
-            "best": {
-                name: _or_none(scores) for name, scores in (self.best | {"static exit": self.best_static}).items()
-            },
+            "best": {name: [_point_to_dict(found) for found in points] for name, points in self.best.items()},
+            "best_static": [None if np.isnan(score) else score for score in self.best_static],
             "exits": [vars(each) for each in self.exits],
             "oracles": [vars(each) for each in self.oracles],
             "curves": [_curve_to_dict(curve) for curve in self.curves],
@@ -78,13 +81,15 @@ class Comparison:
         """Give every point of every curve as a line."""
         text = io.StringIO()
         writer = csv.writer(text, lineterminator="\n")
-        writer.writerow(["strategy", "name", "threshold", "score", "speedup"])
+        writer.writerow(["kind", "strategy", "name", "threshold", "score", "speedup"])
         for curve in self.curves:
             for level, score, speedup in zip(curve.levels, curve.score, curve.speedup, strict=True):
                 threshold = curve.policy.natural(float(level))
-                writer.writerow([curve.strategy, curve.name, threshold, f"{score:.6f}", f"{speedup:.6f}"])
-        for point in (*self.exits, *self.oracles):
-            writer.writerow([point.name, point.name, "", f"{point.score:.6f}", f"{point.speedup:.6f}"])
+                figures = [threshold, f"{score:.6f}", f"{speedup:.6f}"]
+                writer.writerow(["strategy", curve.strategy, curve.name, *figures])
+        for kind, points in (("static exit", self.exits), ("oracle", self.oracles)):
+            for point in points:
+                writer.writerow([kind, "", point.name, "", f"{point.score:.6f}", f"{point.speedup:.6f}"])
         return text.getvalue()
 
 
@@ -99,7 +104,7 @@ def compare(trace: Trace, curves: Sequence[Curve]) -> Comparison:
         The comparison.
     """
     metric = curves[0].metric
-    exits = {f"exit {layer}": static_exit(trace, number) for number, layer in enumerate(trace.layers)}
+    exits = {f"layer {layer}": static_exit(trace, number) for number, layer in enumerate(trace.layers)}
     static = _points(exits, metric)
     return Comparison(
         texts=len(trace),
@@ -117,9 +122,18 @@ def _points(decided: Mapping[str, Decisions], metric: str) -> list[Point]:
     return [Point(name, decisions.score(metric), decisions.speedup) for name, decisions in decided.items()]
 
 
-def _or_none(scores: Iterable[float]) -> list[float | None]:
-    """Write a score that is not reached as JSON can."""
-    return [None if np.isnan(score) else score for score in scores]
+def _point_to_dict(found: tuple[Curve, int] | None) -> dict[str, Any] | None:
+    """Write a point with the policy to decide by."""
+    if found is None:
+        return None
+    curve, point = found
+    policy = curve.policy_at(point)
+    return {
+        "score": float(curve.score[point]),
+        "speedup": float(curve.speedup[point]),
+        "name": policy.name,
+        "policy": policy.to_dict(),
+    }
 
 
 def _curve_to_dict(curve: Curve) -> dict[str, Any]:
@@ -127,7 +141,7 @@ def _curve_to_dict(curve: Curve) -> dict[str, Any]:
     return {
         "strategy": curve.strategy,
         "name": curve.name,
-        "settings": dict(curve.policy.settings),
+        "policy": curve.policy.to_dict(),
         "thresholds": [curve.policy.natural(float(level)) for level in curve.levels],
         "score": curve.score.tolist(),
         "speedup": curve.speedup.tolist(),

@@ -86,8 +86,8 @@ def front_of(speedup: NDArray, score: NDArray) -> NDArray:
     return order[score[order] > best_so_far]
 
 
-def best_of(curves: Iterable[Curve], least: float, most: float = np.inf) -> Policy | None:
-    """Find the best policy of several curves in a range of speed-ups, the faster of equals.
+def best_point(curves: Iterable[Curve], least: float, most: float = np.inf) -> tuple[Curve, int] | None:
+    """Find the best point of several curves in a range of speed-ups, the faster of equals.
 
     Args:
         curves: Curves of one trace.
@@ -95,13 +95,16 @@ def best_of(curves: Iterable[Curve], least: float, most: float = np.inf) -> Poli
         most: Highest speed-up.
 
     Returns:
-        The policy, or None where no curve has a point in the range.
+        Its curve and number, or None where no curve has a point in the range.
     """
     found = [(curve, point) for curve in curves if (point := curve.best(least, most)) is not None]
-    if not found:
-        return None
-    curve, point = max(found, key=lambda each: (each[0].score[each[1]], each[0].speedup[each[1]]))
-    return curve.policy_at(point)
+    return max(found, key=lambda each: (each[0].score[each[1]], each[0].speedup[each[1]]), default=None)
+
+
+def best_of(curves: Iterable[Curve], least: float, most: float = np.inf) -> Policy | None:
+    """Give the policy of `best_point`."""
+    found = best_point(curves, least, most)
+    return None if found is None else found[0].policy_at(found[1])
 
 
 def sweep(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -13,12 +13,13 @@ from exitpoll.analysis import oracles, static_exit
 from exitpoll.errors import InputError
 from exitpoll.policy import Decisions, Policy
 from exitpoll.promises import Promise, full_answers, losses_of
-from exitpoll.tallies import tally_named
-from exitpoll.tasks import DEFAULT_METRICS
+from exitpoll.tallies import agreement, tally_named
+from exitpoll.tasks import DEFAULT_METRICS, MULTI_LABEL, REGRESSION, SINGLE_LABEL
 from exitpoll.trace import CHUNK, Trace
 
 RESAMPLES = 2000
 INTERVAL = 0.95
+MOST_GROUPS = 100
 
 
 @dataclass(frozen=True)
@@ -38,6 +39,7 @@ class Row:
     score: Estimate
     speedup: float
     drop: Estimate  # how much lower the score is than the full model's, on the same texts
+    differs: float  # share of texts that are answered otherwise than by the full model
 
 
 @dataclass(frozen=True)
@@ -53,7 +55,7 @@ class Kept:
 class Evaluation:
     """All that is measured of a policy on some texts."""
 
-    metric: str
+    metric: str  # or "agreement" with the full model, where there are no labels
     texts: int
     rows: Sequence[Row]  # the policy, the full model, every static exit, the oracles
     depths: Mapping[int, int]  # how many texts left after each layer
@@ -77,7 +79,7 @@ def evaluate(
     """Measure a policy on texts it was not calibrated on.
 
     Args:
-        trace: What every exit said of them, with labels.
+        trace: What every exit said of them; without labels, agreement with the full model is measured.
         policy: When to leave.
         metric: What to score by; the task's by default.
         groups: The group of each text, if each is to be measured on its own too: does leaving early cost one more?
@@ -91,50 +93,42 @@ def evaluate(
         raise InputError("there are no texts to evaluate on")
     if groups is not None and len(groups) != len(trace):
         raise InputError(f"there are {len(groups)} groups for {len(trace)} texts")
-    metric = metric or trace.about.get("metric") or DEFAULT_METRICS[trace.problem_type]
-    names = np.asarray([] if groups is None else groups)
+    if trace.labels is None:
+        trace, metric, shown = replace(trace, labels=full_answers(trace)), _AGREEMENT[trace.problem_type], "agreement"
+    else:
+        metric = metric or trace.about.get("metric") or DEFAULT_METRICS[trace.problem_type]
+        shown = metric
     decided = {"policy": policy.decide(trace), "full model": static_exit(trace, len(trace.layers) - 1)}
-    decided |= {f"exit {layer}": static_exit(trace, number) for number, layer in enumerate(trace.layers[:-1])}
-    decided |= oracles(trace)
-    decisions, full = list(decided.values())[:2]
-    chance = np.random.default_rng(seed)
+    decided |= {f"layer {layer}": static_exit(trace, number) for number, layer in enumerate(trace.layers[:-1])}
+    decided |= oracles(trace) if shown != "agreement" else {}
+    decisions, full = decided["policy"], decided["full model"]
+    promise = _promise_of(policy)
+    losses = None if promise is None else losses_of(trace, decisions.answer, full.answer, promise.risk)
+    scores, lost = _bootstrap(trace, list(decided.values()), metric, losses, resamples, seed)
+    rows = [
+        Row(name, _estimate(score), each.speedup, _estimate(scores[1] - score), _differs(each, full, trace))
+        for (name, each), score in zip(decided.items(), scores, strict=True)
+    ]
+    kept = None if promise is None or lost is None else Kept(promise, _estimate(lost), bool(lost[0] <= promise.at_most))
+    parts = {} if groups is None else _rows_by_group(groups)
     return Evaluation(
-        metric=metric,
+        metric=shown,
         texts=len(trace),
-        rows=[_row(name, trace, each, full, metric, resamples, chance) for name, each in decided.items()],
+        rows=rows,
         depths=decisions.histogram,
-        promise=_kept(trace, policy, decisions, resamples, chance),
+        promise=kept,
         groups={
-            str(name): evaluate(
-                trace.select(np.flatnonzero(names == name)), policy, metric=metric, resamples=resamples, seed=seed
-            )
-            for name in np.unique(names)
+            name: evaluate(trace.select(part), policy, metric=metric, resamples=resamples, seed=seed)
+            for name, part in parts.items()
         },
     )
 
 
-def _row(
-    name: str,
-    trace: Trace,
-    decisions: Decisions,
-    full: Decisions,
-    metric: str,
-    resamples: int,
-    chance: np.random.Generator,
-) -> Row:
-    """Measure one way to decide, against the full model."""
-    score, drop = measure(trace, decisions, full, metric=metric, resamples=resamples, chance=chance)
-    return Row(name, score, decisions.speedup, drop)
+_AGREEMENT = {SINGLE_LABEL: "accuracy", MULTI_LABEL: "accuracy", REGRESSION: "r2"}
 
 
 def measure(
-    trace: Trace,
-    decisions: Decisions,
-    other: Decisions,
-    *,
-    metric: str,
-    resamples: int = RESAMPLES,
-    chance: np.random.Generator | None = None,
+    trace: Trace, decisions: Decisions, other: Decisions, *, metric: str, resamples: int = RESAMPLES, seed: int = 0
 ) -> tuple[Estimate, Estimate]:
     """Score decisions, and how far they are below others, both by bootstrap over the same texts.
 
@@ -144,17 +138,58 @@ def measure(
         other: What it is measured against.
         metric: What to score by.
         resamples: How many bootstrap samples to draw.
-        chance: Draws them.
+        seed: Seed of the draws.
 
     Returns:
         The score, and the other's minus it.
     """
+    (ours, theirs), _ = _bootstrap(trace, [decisions, other], metric, None, resamples, seed)
+    return _estimate(ours), _estimate(theirs - ours)
+
+
+def _differs(decisions: Decisions, full: Decisions, trace: Trace) -> float:
+    """Say on which share of the texts answers differ; values nearly always do."""
+    if trace.problem_type == REGRESSION:
+        return float("nan")
+    return float(1 - agreement(decisions.answer, full.answer).mean())
+
+
+def _rows_by_group(groups: Sequence[str]) -> dict[str, NDArray]:
+    """Find the texts of every group, in the order of their names, numbers by size."""
+    names = np.asarray([str(name) for name in groups])
+    found = np.unique(names)
+    if len(found) > MOST_GROUPS:
+        raise InputError(f"there are {len(found)} groups and at most {MOST_GROUPS} are measured; choose another column")
+    ordered = sorted(found, key=lambda name: (0, float(name), "") if _is_number(name) else (1, 0.0, name))
+    return {str(name): np.flatnonzero(names == name) for name in ordered}
+
+
+def _is_number(name: str) -> bool:
+    """Whether a group's name is a number to sort by."""
+    try:
+        return not np.isnan(float(name))
+    except ValueError:
+        return False
+
+
+def _promise_of(policy: Policy) -> Promise | None:
+    """Find what a policy promises, if anything."""
+    certificate = policy.certificate or {}
+    return Promise(**certificate["promise"]) if certificate.get("met") else None
+
+
+def _bootstrap(
+    trace: Trace, decided: Sequence[Decisions], metric: str, losses: NDArray | None, resamples: int, seed: int
+) -> tuple[list[NDArray], NDArray | None]:
+    """Score all decisions on the texts themselves and on the same bootstrap samples: (samples,) each; losses too."""
     gold, classes = trace.gold("an evaluation"), trace.logits.shape[-1]
     tally = tally_named(metric, trace.problem_type, classes)
-    notes = np.concatenate([tally.notes(gold, each.answer, classes) for each in (decisions, other)], axis=1)
-    sums = _resampled(notes, resamples, chance or np.random.default_rng(0))
-    ours, theirs = (tally.score(half) for half in np.split(sums, 2, axis=1))
-    return _estimate(ours), _estimate(theirs - ours)
+    notes = [tally.notes(gold, each.answer, classes) for each in decided]
+    notes += [] if losses is None else [losses[:, None]]
+    sums = _resampled(np.concatenate(notes, axis=1), resamples, np.random.default_rng(seed))  # (samples, all notes)
+    width = notes[0].shape[1]
+    scores = [tally.score(sums[:, start : start + width]) for start in range(0, width * len(decided), width)]
+    return scores, None if losses is None else sums[:, -1] / len(trace)
 
 
 def _resampled(notes: NDArray, resamples: int, chance: np.random.Generator) -> NDArray:
@@ -176,16 +211,3 @@ def _estimate(figures: NDArray) -> Estimate:
     tail = 100 * (1 - INTERVAL) / 2
     low, high = np.percentile(figures[1:], [tail, 100 - tail])
     return Estimate(float(figures[0]), float(low), float(high))
-
-
-def _kept(
-    trace: Trace, policy: Policy, decisions: Decisions, resamples: int, chance: np.random.Generator
-) -> Kept | None:
-    """See whether the policy's promise held here."""
-    certificate = policy.certificate or {}
-    if not certificate.get("met"):
-        return None
-    promise = Promise(**certificate["promise"])
-    losses = losses_of(trace, decisions.answer, full_answers(trace), promise.risk)
-    measured = _estimate(_resampled(losses[:, None], resamples, chance)[:, 0] / len(losses))
-    return Kept(promise, measured, measured.value <= promise.at_most)

@@ -13,7 +13,7 @@ from exitpoll.policy import Policy
 from exitpoll.tasks import MULTI_LABEL
 from exitpoll.trace import Trace
 
-GRID_SIZE = 100
+GRID_SIZE = 150
 
 
 def on_grid(policy: Policy, trace: Trace) -> list[Policy]:
@@ -32,8 +32,8 @@ def on_grid(policy: Policy, trace: Trace) -> list[Policy]:
 
 
 def _small() -> NDArray:
-    """Shares of a range, finer and finer towards its sure end."""
-    return np.geomspace(1e-6, 1, GRID_SIZE)
+    """Shares of a range, finer and finer towards its sure end, and never coarse: each test is free."""
+    return np.unique(np.concatenate([np.geomspace(1e-6, 1, GRID_SIZE), np.linspace(0.005, 1, GRID_SIZE + 50)]))
 
 
 def _entropies(settings: Mapping[str, Any], exits: int, classes: int) -> NDArray:
@@ -59,7 +59,7 @@ def _vote_counts(settings: Mapping[str, Any], exits: int, classes: int) -> NDArr
 
 
 def _summed_probabilities(settings: Mapping[str, Any], exits: int, classes: int) -> NDArray:
-    return np.linspace(exits ** (1 - settings.get("k", 0.5)), 0.0, GRID_SIZE)
+    return np.linspace(exits ** (1 - settings.get("k", 0.5)), 0.0, 2 * GRID_SIZE)
 
 
 # Thresholds in natural units, the most cautious first: (settings, exits, classes) -> (points,)

@@ -10,6 +10,11 @@ from exitpoll.comparison import Comparison
 from exitpoll.curves import front_of
 from exitpoll.errors import MissingExtraError
 
+_COLOURS = (
+    *("#4477aa", "#66ccee", "#228833", "#ccbb44", "#ee6677", "#aa3377"),
+    *("#bb5500", "#117733", "#882255", "#44aa99", "#999933", "#000000"),
+)
+
 
 def draw_curves(comparison: Comparison, path: Path) -> None:
     """Draw score against speed-up: every strategy's front, the static exits, the full model.
@@ -24,14 +29,14 @@ def draw_curves(comparison: Comparison, path: Path) -> None:
         raise MissingExtraError("drawing curves", "plots") from error
     figure = Figure(figsize=(9, 5.5), layout="constrained")
     axes = figure.subplots()
-    names = list(comparison.best)
-    for number, name in enumerate(names):
+    names = list(comparison.best_scores)
+    for name, colour in zip(names, _COLOURS, strict=False):
         curves = [curve for curve in comparison.curves if curve.strategy == name]
         speedup = np.concatenate([curve.speedup for curve in curves])
         score = np.concatenate([curve.score for curve in curves])
-        front = front_of(speedup, score)
-        style = "-" if number < 10 else "--"
-        axes.plot(speedup[front], 100 * score[front], style, label=name, linewidth=1.4)
+        front = front_of(speedup, score)[::-1]  # by rising speed-up
+        # A step: the best score at that speed-up or faster.
+        axes.step(speedup[front], 100 * score[front], where="pre", label=name, color=colour, linewidth=1.3)
     static = comparison.exits
     axes.plot(
         [each.speedup for each in static],
@@ -46,7 +51,10 @@ def draw_curves(comparison: Comparison, path: Path) -> None:
     axes.set_ylim(*_range(comparison))
     axes.set_xlabel("speed-up (layers of the model ÷ mean depth)")
     axes.set_ylabel(f"{comparison.metric}, %")
-    axes.set_title(f"score against speed-up on {comparison.texts} texts", fontsize=11)
+    texts = " ".join(str(comparison.about.get(name, "")) for name in ("data", "split")).strip()
+    axes.set_title(
+        f"best score at a speed-up or faster: {texts + ', ' if texts else ''}{comparison.texts} texts", fontsize=11
+    )
     axes.grid(alpha=0.3)
     axes.legend(fontsize=8, ncols=2, loc="lower left")
     aside = path.with_name(path.name + ".aside")
@@ -56,7 +64,7 @@ def draw_curves(comparison: Comparison, path: Path) -> None:
 
 def _range(comparison: Comparison) -> tuple[float, float]:
     """Show the scores that someone might choose: down to the worst best score of a strategy, and a little air."""
-    scores = [score for each in comparison.best.values() for score in each if not np.isnan(score)]
+    scores = [score for each in comparison.best_scores.values() for score in each if not np.isnan(score)]
     low, high = min([*scores, comparison.full_score]), max([*scores, comparison.full_score])
     low = max(low, high - 3 * (high - float(np.median(scores or [high]))) - 0.02)
     air = 0.08 * (high - low) + 0.002

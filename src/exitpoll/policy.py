@@ -284,7 +284,11 @@ class Policy:
         Args:
             path: The file to write.
         """
-        write_json(Path(path), {"version": VERSION} | _plain(asdict(self)))
+        write_json(Path(path), self.to_dict())
+
+    def to_dict(self) -> dict[str, Any]:
+        """Give the policy as plain values, as policy.json holds them."""
+        return {"version": VERSION} | _plain(asdict(self))
 
     @classmethod
     def load(cls, path: str | Path) -> Policy:
@@ -296,9 +300,11 @@ class Policy:
         Returns:
             The policy.
         """
+        if not Path(path).exists():
+            raise InputError(f"there is no policy '{path}'; exitpoll calibrate writes one")
         content = read_json(Path(path))
         if content is None:
-            raise InputError(f"'{path}' is no policy: it is missing, or no JSON object")
+            raise InputError(f"'{path}' is no policy: it is no JSON object")
         version = content.pop("version", None)
         if version != VERSION:
             raise InputError(f"'{path}' is a policy of version {version}; this exitpoll reads version {VERSION}")

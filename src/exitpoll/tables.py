@@ -29,30 +29,26 @@ def training_table(trained: Trained) -> Table:
 
 
 def comparison_table(comparison: Comparison, speedups: Sequence[float]) -> Table:
-    """Show the best score of every strategy at some speed-ups, the best of each column in bold."""
-    title = (
-        f"best {comparison.metric} in % at a speed-up or faster, on {comparison.texts} texts; "
-        f"full model {percent(comparison.full_score)}"
-    )
-    table = _table(title, "strategy", *(f"{speedup:g}×" for speedup in speedups))
-    highest = [
-        np.nanmax(column) if not np.isnan(column).all() else np.nan
-        for column in np.array(list(comparison.best.values())).T
-    ]
-    for name, scores in comparison.best.items():
+    """Show the best score of every strategy at least so fast, the best of each column in bold."""
+    title = f"best {comparison.metric} in % on {comparison.texts} texts; full model {percent(comparison.full_score)}"
+    table = _table(title, "strategy", *(f"≥{speedup:g}×" for speedup in speedups))
+    best = comparison.best_scores
+    columns = zip(*best.values(), strict=True)
+    highest = [max((score for score in column if not np.isnan(score)), default=np.nan) for column in columns]
+    for name, scores in best.items():
         table.add_row(name, *(_bold(percent(score), score == top) for score, top in zip(scores, highest, strict=True)))
     table.add_section()
     table.add_row("static exit", *map(percent, comparison.best_static))
     for oracle in comparison.oracles:
-        reached = [percent(oracle.score) if oracle.speedup >= speedup else "" for speedup in speedups]
+        reached = [percent(oracle.score) if round(oracle.speedup, 2) >= speedup else "" for speedup in speedups]
         table.add_row(f"{oracle.name} ({oracle.speedup:.2f}×)", *reached)
     return table
 
 
 def evaluation_table(evaluation: Evaluation) -> Table:
     """Show the policy, the full model, static exits and oracles with their intervals."""
-    title = f"{evaluation.metric} in % on {evaluation.texts} texts, with 95 % bootstrap intervals"
-    table = _table(title, "", "score", "interval", "below full", "interval", "speed-up")
+    title = f"{evaluation.metric} in % on {evaluation.texts} texts, with 95 % intervals"
+    table = _table(title, "", "score", "interval", "below full", "interval", "faster")
     for row in evaluation.rows:
         figures = (percent(row.score.value), _interval(row.score), percent(row.drop.value), _interval(row.drop))
         table.add_row(row.name, *figures, f"{row.speedup:.2f}×")
@@ -71,18 +67,19 @@ def depths_table(depths: Mapping[int, int]) -> Table:
 
 def groups_table(evaluation: Evaluation) -> Table:
     """Show what leaving early costs each group of texts."""
-    columns = ("texts", "full model", "policy", "below full", "interval", "speed-up")
+    columns = ("texts", "full", "policy", "below full", "interval", "differ", "faster")
     table = _table(f"{evaluation.metric} in % by group", "group", *columns)
     for name, group in evaluation.groups.items():
         policy, full = group.rows[:2]
         scores = (percent(full.score.value), percent(policy.score.value), percent(policy.drop.value))
-        table.add_row(name, str(group.texts), *scores, _interval(policy.drop), f"{policy.speedup:.2f}×")
+        figures = (_interval(policy.drop), percent(policy.differs), f"{policy.speedup:.2f}×")
+        table.add_row(name, str(group.texts), *scores, *figures)
     return table
 
 
 def _interval(estimate: Estimate) -> str:
     """Write an interval."""
-    return f"{percent(estimate.low)} … {percent(estimate.high)}"
+    return f"{percent(estimate.low)}…{percent(estimate.high)}"
 
 
 def _bold(text: str, yes: bool) -> str:

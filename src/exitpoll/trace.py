@@ -50,6 +50,12 @@ class Trace:
         if self.labels is not None and self.labels.shape[1:] not in ((), self.logits.shape[2:]):
             raise InputError(f"labels of shape {self.labels.shape} do not fit {self.logits.shape[2]} classes")
 
+    def __repr__(self) -> str:
+        """Say how much there is of what."""
+        texts, exits, classes = self.logits.shape
+        known = " ".join(str(self.about[name]) for name in ("data", "split") if name in self.about)
+        return f"Trace({texts} texts × {exits} exits × {classes} classes{', ' + known if known else ''})"
+
     def __len__(self) -> int:
         """Count the texts."""
         return len(self.logits)

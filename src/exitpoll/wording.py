@@ -2,8 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from typing import Any
+
 import numpy as np
 
+from exitpoll.comparison import SPEEDUPS, Comparison
+from exitpoll.curves import best_point
 from exitpoll.evaluation import Evaluation
 from exitpoll.policy import Policy
 from exitpoll.progress import percent
@@ -24,34 +29,64 @@ def describe(policy: Policy) -> list[str]:
     if "promise" not in certificate:
         return _goal_reached(policy)
     promise = Promise(**certificate["promise"])
-    if certificate["met"]:
-        measured, bound = percent(certificate["measured"]), percent(certificate["bound"])
-        return [
-            f"{policy.name}: {certificate['speedup']:.2f} × as fast",
-            f"promised: {promise}",
-            f"measured on {certificate['texts']} texts: {measured} %, with that confidence at most {bound} %",
-        ]
-    nearest = certificate["nearest"]
+    if not certificate["met"]:
+        return [f"cannot be promised: {promise}", _offer(certificate["nearest"])]
+    bound = certificate["bound"]
+    return [
+        f"{policy.name}, {_threshold(policy)}: {certificate['speedup']:.2f} × as fast",
+        f"promised: {promise}",
+        f"measured on {certificate['texts']} texts: {_loss(promise, certificate['measured'])}; with that confidence "
+        f"at most {percent(bound)} {_unit(promise)}",
+        *([_score(certificate)] if "score" in certificate else []),
+    ]
+
+
+def _offer(nearest: Mapping[str, Any] | None) -> str:
+    """Name the nearest promise."""
     if nearest is None:
-        offer = "no policy here leaves early enough to be worth a promise"
-    else:
-        near = Promise(nearest["risk"], nearest["at_most"], nearest["confidence"])
-        offer = f"the nearest promise that these texts could prove: {near} ({nearest['speedup']:.2f} × as fast)"
-    return [f"cannot be promised: {promise}", offer, "until then the policy never leaves early"]
+        return "no policy here leaves early enough to be worth a promise"
+    near = Promise(nearest["risk"], nearest["at_most"], nearest["confidence"])
+    return f"the nearest promise that these texts could prove: {near} ({nearest['speedup']:.2f} × as fast)"
 
 
 def _goal_reached(policy: Policy) -> list[str]:
     """Say what a policy for a speed-up or a latency comes to."""
     certificate = policy.certificate or {}
-    score, full = (percent(certificate[name]) for name in ("score", "full_score"))
-    what = certificate.get("metric", "agreement")
-    times = f"{certificate['speedup']:.2f} × as fast"
+    [(goal, wanted)] = certificate["goal"].items()
+    asked = f"at least {wanted:g} ×" if goal == "speedup" else f"at most {wanted:g} ms"
+    reached = f"{certificate['speedup']:.2f} × as fast"
     if "latency_ms" in certificate:
-        times += f", {certificate['latency_ms']:.3g} ms a text on average, one text at a time"
+        reached += f", {certificate['latency_ms']:.3g} ms a text on average, one text at a time"
     return [
-        f"{policy.name}: {what} {score} % against {full} % of the full model, {times}",
+        f"{policy.name}, {_threshold(policy)}: {reached} (asked: {asked})",
+        _score(certificate),
         "chosen on these texts and not promised for others: see exitpoll evaluate",
     ]
+
+
+def _score(certificate: Mapping[str, Any]) -> str:
+    """Compare the score with the full model's."""
+    score, full = (percent(certificate[name]) for name in ("score", "full_score"))
+    return f"{certificate['metric']} {score} % against {full} % of the full model, on these texts"
+
+
+def _threshold(policy: Policy) -> str:
+    """Write the threshold of a policy."""
+    if isinstance(policy.threshold, int | float) and policy.strategy != "hybrid":
+        return f"threshold {policy.threshold:.4g}"
+    return "thresholds as named" if policy.strategy == "hybrid" else "a threshold for each exit"
+
+
+def _unit(promise: Promise) -> str:
+    """Say what a risk is counted in."""
+    return "% differ" if promise.risk == "disagreement" else "points lower"
+
+
+def _loss(promise: Promise, measured: float) -> str:
+    """Say what was lost, or won."""
+    if promise.risk == "disagreement":
+        return f"{percent(measured)} % of answers differ"
+    return f"accuracy {percent(abs(measured))} points {'lower' if measured >= 0 else 'higher'} than the full model's"
 
 
 def verdict(evaluation: Evaluation, policy: Policy) -> list[str]:
@@ -64,17 +99,63 @@ def verdict(evaluation: Evaluation, policy: Policy) -> list[str]:
     Returns:
         A few lines.
     """
-    kept = evaluation.promise
-    if kept is not None:
-        low, value, high = (percent(getattr(kept.measured, name)) for name in ("low", "value", "high"))
-        return [
-            f"policy: {policy.name}",
-            f"the promise {'held' if kept.held else 'did NOT hold'} on these texts: {kept.promise}",
-            f"measured here: {value} % ({low} … {high})",
-        ]
+    kept, ours = evaluation.promise, evaluation.rows[0]
     if policy.threshold is None:
-        return ["the policy never leaves early"]
-    return [f"policy: {policy.name}", "it promises nothing: calibrate with --max-drop for a promise"]
+        certificate = policy.certificate or {}
+        why = f": cannot be promised: {Promise(**certificate['promise'])}" if "promise" in certificate else ""
+        return [f"the policy never leaves early{why}"]
+    lines = [f"policy: {policy.name}, {_threshold(policy)}"]
+    if kept is None:
+        lines.append("it promises nothing: calibrate with --max-drop for a promise")
+    else:
+        low, high = percent(kept.measured.low), percent(kept.measured.high)
+        lines += [
+            f"the promise {'held' if kept.held else 'did NOT hold'} on these texts: {kept.promise}",
+            f"measured here: {_loss(kept.promise, kept.measured.value)} (95 % interval {low} to {high})",
+        ]
+    if kept is None or kept.promise.risk != "disagreement":
+        lines += (
+            [] if np.isnan(ours.differs) else [f"{percent(ours.differs)} % of answers differ from the full model's"]
+        )
+    return lines
+
+
+def same_texts(policy: Policy, about: Mapping[str, Any]) -> list[str]:
+    """Warn where a policy is measured on the texts that it was calibrated on.
+
+    Args:
+        policy: The policy.
+        about: What is known of the texts.
+
+    Returns:
+        A line, or none.
+    """
+    ours = (policy.certificate or {}).get("about", {})
+    if not ours or any(ours.get(name) != about.get(name) for name in ("data", "split")):
+        return []
+    return [
+        f"note: the policy was calibrated on this very split, {about.get('data')} {about.get('split')}: use another"
+    ]
+
+
+def best_in_words(comparison: Comparison) -> list[str]:
+    """Name the policy behind the best score at each speed-up.
+
+    Args:
+        comparison: What a sweep found.
+
+    Returns:
+        A line for each speed-up, and what to make of it.
+    """
+    lines = []
+    for speedup in SPEEDUPS:
+        found = best_point(comparison.curves, speedup)
+        if found is not None:
+            curve, point = found
+            policy, score = curve.policy_at(point), percent(float(curve.score[point]))
+            where = f"{score} at {curve.speedup[point]:.2f}×"
+            lines.append(f"best at ≥ {speedup:g}×: {where}, {policy.name}, {_threshold(policy)}")
+    return [*lines, "settings and thresholds were picked on these same texts: calibrate on others than you report on"]
 
 
 def not_finite(trace: Trace) -> list[str]:
