@@ -59,7 +59,7 @@ class TestLearned:
         told = features(trace.logits)[0][:, 1]
         scaled = (told - told.mean(axis=0)) / told.std(axis=0)
         right = trace.logits[:, 1].argmax(axis=-1) == trace.labels
-        model = LogisticRegression(C=0.1, max_iter=500).fit(scaled, right)
+        model = LogisticRegression(C=0.1, solver="newton-cholesky").fit(scaled, right)
         np.testing.assert_allclose(
             policy.opinion(trace.logits).score[:, 1], model.predict_proba(scaled)[:, 1], atol=1e-4
         )

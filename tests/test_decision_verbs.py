@@ -119,7 +119,7 @@ def test_calibrate_then_evaluate(recorded, run, tmp_path):
     assert code == 0, err
     assert by_trace == out.split("wrote")[0]
     code, out, _ = run("evaluate", recorded / "model", "--trace", recorded / "calibration.safetensors")
-    assert "calibrated on these very texts, data calibration" in out
+    assert "calibrated on this very split, data calibration" in out
     code, out, _ = run("calibrate", recorded / "model", *arguments[2:], "--trace", recorded / "test.safetensors")
     assert "this is a test split" in out
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import lru_cache
 
 import numpy as np
 from numpy.typing import NDArray
@@ -41,8 +42,7 @@ def betting(losses: NDArray, limit: float, confidence: float) -> float:
     Returns:
         The p-value.
     """
-    order = np.random.default_rng(0).permutation(len(losses))
-    shares, mean = (losses[order] + 1) / 2, (limit + 1) / 2  # both in [0, 1]
+    shares, mean = (losses[_order(len(losses))] + 1) / 2, (limit + 1) / 2  # both in [0, 1]
     count = np.arange(1, len(shares) + 1)
     running = (0.5 + np.cumsum(shares)) / (count + 1)
     variance = (0.25 + np.cumsum((shares - running) ** 2)) / (count + 1)
@@ -50,6 +50,12 @@ def betting(losses: NDArray, limit: float, confidence: float) -> float:
     stake = np.minimum(np.sqrt(2 * np.log(1 / (1 - confidence)) / (max(len(shares), 1) * known)), 0.75 / (1 - mean))
     wealth = np.cumsum(np.log1p(stake * (mean - shares)))  # logarithm of it
     return float(np.exp(-max(wealth.max(initial=0.0), 0.0)))
+
+
+@lru_cache(maxsize=4)
+def _order(texts: int) -> NDArray:
+    """Draw an order, the same whenever there are so many texts."""
+    return np.random.default_rng(0).permutation(texts)
 
 
 @dataclass(frozen=True)

@@ -233,14 +233,13 @@ def _regression(told: NDArray, target: NDArray) -> list[float]:
     if target.all() or not target.any():
         share = (target.sum() + 1) / (len(target) + 2)
         return [0.0] * len(FEATURES) + [float(f"{np.log(share / (1 - share)):.6g}")]
-    from sklearn.exceptions import ConvergenceWarning
     from sklearn.linear_model import LogisticRegression
 
     middle, spread = told.mean(axis=0), told.std(axis=0)
     spread[spread < 1e-9] = 1.0  # says the same of every text; its weight stays 0
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore", ConvergenceWarning)  # nearly there is good enough
-        model = LogisticRegression(C=0.1, max_iter=500).fit((told - middle) / spread, target)
+        warnings.simplefilter("ignore")  # nearly there is good enough
+        model = LogisticRegression(C=0.1, solver="newton-cholesky").fit((told - middle) / spread, target)
     weights = model.coef_[0] / spread
     bias = model.intercept_[0] - weights @ middle
     return [float(f"{number:.6g}") for number in (*weights, bias)]

@@ -44,8 +44,8 @@ def test_it_does_not_hold_by_promising_nothing():
 
 @pytest.mark.parametrize("risk", ["disagreement", "accuracy"])
 def test_it_holds_for_a_search_over_strategies(risk):
-    outcome = simulate("best", risk, 400, 0.05, 40)
-    assert outcome.broken <= allowed(40)
+    outcome = simulate("best", risk, 400, 0.05, 30)
+    assert outcome.broken <= allowed(30)
 
 
 def test_the_threshold_that_merely_looks_right_breaks_it():
