@@ -47,8 +47,8 @@ def comparison_table(comparison: Comparison, speedups: Sequence[float]) -> Table
 
 def evaluation_table(evaluation: Evaluation) -> Table:
     """Show the policy, the full model, static exits and oracles with their intervals."""
-    title = f"{evaluation.metric} in % on {evaluation.texts} texts, with 95 % intervals"
-    table = _table(title, "", "score", "interval", "below full", "interval", "faster")
+    title = f"{evaluation.metric} in % on {evaluation.texts} texts, with 95 % intervals; loss: against the full model"
+    table = _table(title, "", "score", "interval", "loss", "interval", "faster")
     for row in evaluation.rows:
         figures = (percent(row.score.value), _interval(row.score), percent(row.drop.value), _interval(row.drop))
         table.add_row(row.name, *figures, f"{row.speedup:.2f}×")
@@ -67,7 +67,7 @@ def depths_table(depths: Mapping[int, int]) -> Table:
 
 def groups_table(evaluation: Evaluation) -> Table:
     """Show what leaving early costs each group of texts."""
-    columns = ("texts", "full", "policy", "below full", "interval", "differ", "faster")
+    columns = ("texts", "full", "policy", "loss", "interval", "differ", "faster")
     table = _table(f"{evaluation.metric} in % by group", "group", *columns)
     for name, group in evaluation.groups.items():
         policy, full = group.rows[:2]
