@@ -167,8 +167,10 @@ def curve_of(trace: Trace, candidate: Candidate, metric: str, points: int, costs
     for number in range(end + 1):
         leaves = np.searchsorted(levels, highest[:, number], side="right")
         stays = [(enters, leaves, policy.answer)]  # from which level, below which, by whose answer
-        if number == end:
+        if number == end and policy.fallback != policy.answer:
             stays.append((leaves, np.full(len(trace), len(levels)), policy.fallback))
+        elif number == end:
+            stays = [(enters, np.full(len(trace), len(levels)), policy.answer)]
         for first, beyond, by in stays:
             answer = opinion.answer[:, number] if by == "strategy" else _heads(trace, number)
             notes = tally.notes(gold, answer, classes).T  # (notes, texts)
