@@ -20,9 +20,10 @@ SETTINGS = {
 }
 
 
-def settings_of(name):
+def settings_of(name, exits=24):
     """Settings without which a strategy cannot be asked."""
-    return SETTINGS.get(name, {})
+    settings = SETTINGS.get(name, {})
+    return {key: value[:exits] if key in ("weights", "biases") else value for key, value in settings.items()}
 
 
 def random_trace(seed, texts=60, exits=4, classes=3, clarity=1.5):

@@ -161,7 +161,7 @@ class TestPromise:
 
 def test_grids_start_with_never_leaving_and_end_with_leaving_at_once():
     for name in GRIDS:
-        sequence = on_grid(Policy(name, None, settings_of(name)), TRACE)
+        sequence = on_grid(Policy(name, None, settings_of(name, 6)), TRACE)
         depths = [policy.decide(TRACE.select(slice(0, 50))).depth for policy in sequence]
         assert all((later <= earlier).all() for earlier, later in pairwise(depths))
         assert (depths[-1] == 1).mean() > 0.5

@@ -18,11 +18,14 @@ from exitpoll.tasks import METRICS, MULTI_LABEL
 from exitpoll.trace import Trace
 from tests.samples import multi_label_trace, random_trace, regression_trace, settings_of
 
-FITTED = {
-    "max_prob": {"temperatures": [0.5, 1.0, 2.0, 1.5, 1.0]},
-    "learned": {name: settings_of("learned")[name] for name in ("weights", "biases")},
-}
 SINGLE_METRICS = ("accuracy", "accuracy_and_f1", "matthews")
+
+
+def fitted_settings(name, exits):
+    """Settings as fitting finds them."""
+    if name == "max_prob":
+        return {"temperatures": [0.5, 1.0, 2.0, 1.5, 1.0][:exits]}
+    return {key: value for key, value in settings_of(name, exits).items() if key in ("weights", "biases")}
 
 
 def check_against_deciding(trace, curve):
@@ -40,7 +43,7 @@ def check_against_deciding(trace, curve):
 def test_a_sweep_is_what_deciding_at_each_threshold_gives(name, metric):
     trace = random_trace(3, texts=50, exits=5, classes=2)
     trace = Trace(trace.logits, trace.labels, (2, 3, 7, 8, 12))
-    fitted = [Policy(name, None, settings)] if (settings := FITTED.get(name)) else []
+    fitted = [Policy(name, None, settings)] if (settings := fitted_settings(name, 5)) else []
     for curve in sweep(trace, [name, *fitted], metric=metric, points=17):
         check_against_deciding(trace, curve)
 
@@ -49,7 +52,7 @@ def test_a_sweep_is_what_deciding_at_each_threshold_gives(name, metric):
 @pytest.mark.parametrize("name", STRATEGIES)
 def test_also_for_several_labels(name, metric):
     trace = multi_label_trace(3)
-    fitted = [Policy(name, None, settings, problem_type=MULTI_LABEL)] if (settings := FITTED.get(name)) else []
+    fitted = [Policy(name, None, settings, problem_type=MULTI_LABEL)] if (settings := fitted_settings(name, 4)) else []
     for curve in sweep(trace, [name, *fitted], metric=metric, points=9):
         check_against_deciding(trace, curve)
 
@@ -94,7 +97,7 @@ def test_every_strategy_and_every_k_is_tried():
 @pytest.mark.parametrize("name", ["votes", "max_prob", "hybrid"])
 def test_the_rules_of_a_policy_are_kept(name, rules):
     trace = random_trace(5, texts=50, exits=5)
-    for curve in sweep(trace, [Policy(name, None, settings_of(name), **rules)], points=17):
+    for curve in sweep(trace, [Policy(name, None, settings_of(name, 5), **rules)], points=17):
         check_against_deciding(trace, curve)
 
 

@@ -5,9 +5,13 @@ from __future__ import annotations
 import csv
 import json
 import shutil
+import subprocess
+import sys
+import time
 
 import numpy as np
 import pytest
+from safetensors.torch import load_file, save_file
 
 from exitpoll import EarlyExitModel, Policy, Trace
 from exitpoll.folders import write_json
@@ -264,6 +268,55 @@ class TestRefusals:
         data = ("--data", recorded / "data", "--out", tmp_path / "t")
         refused("none", "record", tmp_path / "none", *data)
 
+    def test_models_of_another_kind(self, refused, recorded, encoder_folder, classifier_folder, tmp_path):
+        texts = write_tsv(tmp_path / "d.tsv", toy_rows(5))
+        arguments = ("--data", texts, "--split", "all", "--out", tmp_path / "t")
+        for folder in (encoder_folder, classifier_folder):
+            refused("is no model of exitpoll, but one of type 'bert'", "record", folder, *arguments)
+        refused("is a file; name the model folder", "record", recorded / "model" / "config.json", *arguments)
+        lacking = shutil.copytree(recorded / "model", tmp_path / "lacking")
+        weights = load_file(lacking / "model.safetensors")
+        weights.pop("heads.0.out.bias")
+        save_file(weights, lacking / "model.safetensors", metadata={"format": "pt"})
+        refused("lacks weights, heads.0.out.bias among them", "record", lacking, *arguments)
+        (lacking / "model.safetensors").write_bytes(b"junk")
+        refused("cannot be loaded", "record", lacking, *arguments)
+
+    def test_a_training_that_cannot_be_read(self, refused, recorded, tmp_path):
+        """Splits cut with another seed would put training texts into the test split."""
+        texts = write_tsv(tmp_path / "d.tsv", toy_rows(40))
+        model = shutil.copytree(recorded / "model", tmp_path / "m")
+        (model / "training.json").write_text("{")
+        refused("training.json' is broken", "record", model, "--data", texts, "--out", tmp_path / "t")
+        (model / "training.json").unlink()
+        refused("how training cut it is not known", "record", model, "--data", texts, "--out", tmp_path / "t")
+
+    def test_files_of_another_kind_are_never_replaced(self, refused, recorded):
+        trace = recorded / "calibration.safetensors"
+        before = trace.read_bytes()
+        refused("exists and is no policy", "calibrate", recorded / "model", "--trace", trace, "--speedup", "1.1",
+                "--out", trace)  # fmt: skip
+        refused("exists and is no evaluation", "evaluate", recorded / "model", "--trace", trace, "--out", trace)
+        assert trace.read_bytes() == before
+
+    def test_promises_beyond_all_measure(self, refused, recorded):
+        trace = ("--trace", recorded / "calibration.safetensors")
+        for limit in ("1e-9", "1e-300"):
+            refused("or more could do", "calibrate", recorded / "model", *trace, "--max-drop", limit)
+        refused("seed -1 must be 0", "calibrate", recorded / "model", *trace, "--max-drop", "0.3", "--seed", "-1")
+
+    def test_exponents_and_strategies(self, refused, recorded):
+        for k in ("nan", "1000", "-1"):
+            refused("must be between 0 and 1", "sweep", recorded / "test.safetensors", f"--ks={k}")
+
+    def test_broken_certificates(self, refused, recorded, tmp_path):
+        arguments = ("--trace", recorded / "test.safetensors", "--policy", tmp_path / "p.json")
+        for certificate in ({"met": True, "promise": []}, {"met": True, "promise": {"risk": "x"}}, "x"):
+            write_json(
+                tmp_path / "p.json", {"version": 1, "strategy": "votes", "threshold": 1, "certificate": certificate}
+            )
+            refused("", "evaluate", recorded / "model", *arguments)
+
     def test_a_column_that_is_not_there(self, refused, recorded, tmp_path):
         Policy("margin", 0.5).save(tmp_path / "p.json")
         arguments = ("--data", recorded / "data", "--by", "age", "--policy", tmp_path / "p.json")
@@ -293,3 +346,25 @@ def test_texts_without_labels_all_the_way(recorded, run, tmp_path):
     assert code == 0, err
     assert "agreement in % on 120 texts" in out
     assert "the promise held" in out
+
+
+def test_names_of_groups_are_shown_as_they_are(recorded, run, tmp_path):
+    rows = [(*row, "[/b]" if number % 2 else "[red]a") for number, row in enumerate(toy_rows(20))]
+    write_tsv(tmp_path / "d.tsv", rows, ("text", "label", "group"))
+    Policy("margin", 0.5).save(tmp_path / "p.json")
+    arguments = ("--data", tmp_path / "d.tsv", "--split", "all", "--by", "group", "--policy", tmp_path / "p.json")
+    code, out, err = run("evaluate", recorded / "model", *arguments)
+    assert code == 0, err
+    assert "│ [/b] " in out
+    assert "│ [red]a" in out
+
+
+def test_a_recording_that_is_ended_leaves_nothing(recorded, tmp_path):
+    write_tsv(tmp_path / "d.tsv", toy_rows(4000))
+    command = [sys.executable, "-c", "from exitpoll.cli import main; main()", "record", recorded / "model"]
+    process = subprocess.Popen([*command, "--data", "d.tsv", "--split", "all", "--out", "t"], cwd=tmp_path)
+    while process.poll() is None and not list(tmp_path.glob("t.*.partial")):
+        time.sleep(0.05)
+    process.terminate()
+    assert process.wait(60) == 143
+    assert [path.name for path in tmp_path.iterdir()] == ["d.tsv"]

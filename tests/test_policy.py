@@ -84,7 +84,7 @@ class TestLaws:
     @given(seed=st.integers(0, 10**6))
     def test_a_policy_that_never_leaves_answers_as_the_last_head(self, name, seed):
         trace = random_trace(seed)
-        decisions = Policy(name, None, settings_of(name)).decide(trace)
+        decisions = Policy(name, None, settings_of(name, 6)).decide(trace)
         np.testing.assert_array_equal(decisions.answer, trace.logits[:, -1].argmax(axis=-1))
         assert decisions.speedup == 1
 
@@ -93,7 +93,7 @@ class TestLaws:
     def test_a_stricter_threshold_never_lowers_the_mean_depth(self, name, seed, low, step):
         trace = random_trace(seed)
         sign = STRATEGIES[name].sign
-        loose, strict = (Policy(name, sign * level, settings_of(name)).decide(trace) for level in (low, low + step))
+        loose, strict = (Policy(name, sign * level, settings_of(name, 6)).decide(trace) for level in (low, low + step))
         assert (strict.depth >= loose.depth).all()
 
     @pytest.mark.parametrize("name", STRATEGIES)
@@ -101,7 +101,7 @@ class TestLaws:
         trace = random_trace(0)
         logits = trace.logits.copy()
         logits[3, 0, 0] = np.nan
-        always = Policy(name, -1e9 * STRATEGIES[name].sign, settings_of(name))
+        always = Policy(name, -1e9 * STRATEGIES[name].sign, settings_of(name, 6))
         decisions = always.decide(Trace(logits))
         assert decisions.exit[3] == 5
         assert (np.delete(decisions.exit, 3) == 0).all()
@@ -111,7 +111,7 @@ class TestLaws:
     def test_live_equals_replay(self, name, seed, level):
         """Texts that are asked exit by exit, in a batch that shrinks, leave where the trace says."""
         trace = random_trace(seed, texts=12)
-        policy = Policy(name, level, settings_of(name))
+        policy = Policy(name, level, settings_of(name, 6))
         replay = policy.decide(trace)
         levels, ends = policy.levels(6), policy.ends(trace.layers)
         inside = np.arange(len(trace))
@@ -223,7 +223,7 @@ class TestRefusals:
             Policy("votes", [1, 2]).decide(TRACE)
 
     def test_settings_that_a_strategy_does_not_have(self):
-        with pytest.raises(InputError, match="strategy 'votes' cannot be asked with these settings: q"):
+        with pytest.raises(InputError, match="strategy 'votes' has no setting 'q'; it has: k"):
             Policy("votes", 1, {"q": 1}).decide(TRACE)
 
     def test_a_learned_strategy_that_has_learned_nothing(self):
@@ -231,7 +231,7 @@ class TestRefusals:
             Policy("learned", 0.9).decide(TRACE)
 
     def test_temperatures_for_fewer_exits(self):
-        with pytest.raises(InputError, match="strategy 'max_prob' cannot be asked with these settings: temperatures"):
+        with pytest.raises(InputError, match="2 temperatures were given for 4 exits; give one for each"):
             Policy("max_prob", 0.9, {"temperatures": [1.0, 2.0]}).decide(TRACE)
 
     @pytest.mark.parametrize(
@@ -241,6 +241,7 @@ class TestRefusals:
             ("threshold", "high"),
             ("threshold", [[1.0], [2.0]]),
             ("settings", [0.5]),
+            ("certificate", "x"),
             ("max_depth", 0),
             ("max_depth", "deep"),
             ("problem_type", "poetry"),
@@ -251,8 +252,31 @@ class TestRefusals:
             Policy(**{field: value})
 
     def test_a_setting_that_is_no_number(self):
-        with pytest.raises(InputError, match="cannot be asked with these settings: k"):
-            Policy("votes", 1, {"k": "half"}).decide(TRACE)
+        with pytest.raises(InputError, match="setting k 'half' of strategy 'votes' must be a number between 0 and 1"):
+            Policy("votes", 1, {"k": "half"})
+
+    @pytest.mark.parametrize(
+        ("strategy", "settings", "message"),
+        [
+            ("max_prob", {"temperatures": [1.0, 0.0]}, "must be a list of numbers above 0"),
+            ("max_prob", {"temperatures": [1.0, None]}, "must be a list of numbers above 0"),
+            ("max_prob", {"temperatures": 1.0}, "must be a list of numbers above 0"),
+            ("learned", {"weights": [[1.0, 2.0]], "biases": [0.0]}, "must be a list with 4 numbers for each exit"),
+            ("learned", {"weights": [[float("nan")] * 4], "biases": [0.0]}, "must be a list with 4 numbers"),
+            ("votes", {"k": 10**400}, "must be a number between 0 and 1"),
+            ("votes", {"k": True}, "must be a number between 0 and 1"),
+            ("entropy", {"normalised": "no"}, "must be true or false"),
+            ("confident_patience", {"confidence": float("inf")}, "must be a number"),
+            ("hybrid", {"policies": []}, "must be a list of policies"),
+            ("hybrid", {"policies": [{"strategy": "hybrid", "threshold": 1}]}, "none a hybrid"),
+            ("hybrid", {"policies": [{"strategy": "votes", "threshold": [1]}]}, "must be a list of policies"),
+            ("hybrid", {"policies": [{"strategy": "votes", "settings": {"q": 1}}]}, "has no setting 'q'"),
+            (["votes"], {}, "must be a name"),
+        ],
+    )
+    def test_settings_that_make_no_sense(self, strategy, settings, message):
+        with pytest.raises(InputError, match=message):
+            Policy(strategy, 1.0, settings)
 
     def test_another_kind_of_task(self):
         with pytest.raises(InputError, match="the policy is for single_label_classification, the trace for regression"):

@@ -9,6 +9,8 @@ from functools import lru_cache
 import numpy as np
 from numpy.typing import NDArray
 
+MOST_TEXTS = 1 << 22
+
 
 def binomial(losses: NDArray, limit: float, confidence: float) -> float:
     """Test P(loss) > limit exactly: the chance of so few losses if it were just at the limit.
@@ -102,7 +104,7 @@ def texts_needed(risk: str, limit: float, confidence: float) -> int:
         confidence: How sure the bound is to be.
 
     Returns:
-        The number of texts; with fewer a promise is not worth trying.
+        The number of texts; with fewer a promise is not worth trying. At most `MOST_TEXTS` are counted.
     """
 
     def could_do(texts: int) -> bool:
@@ -111,6 +113,8 @@ def texts_needed(risk: str, limit: float, confidence: float) -> int:
     high = 1
     while not could_do(high):
         high *= 2
+        if high >= MOST_TEXTS:
+            return MOST_TEXTS
     low = high // 2
     while high - low > 1:
         middle = (low + high) // 2

@@ -64,6 +64,8 @@ def calibrate(
         raise InputError("name one goal: speedup, max_drop or latency_ms")
     if not len(trace):
         raise InputError("the trace has no texts to calibrate on")
+    if seed < 0:
+        raise InputError(f"seed {seed} must be 0 or more")
     if isinstance(strategy, Policy):
         strategy.check(trace)
     elif strategy != "best":
@@ -85,8 +87,8 @@ def _searched(strategy: str | Policy) -> list[str | Policy] | None:
 def _reach(trace: Trace, strategy: str | Policy, goal: dict[str, Any], metric: str | None) -> Policy:
     """Take the best point of all curves that is fast enough; without labels, by agreement with the full model."""
     [(kind, wanted)] = goal.items()
-    if not wanted > 0:
-        raise InputError(f"{kind} {wanted:g} must be above 0")
+    if not 0 < wanted < np.inf:
+        raise InputError(f"{kind} {wanted:g} must be above 0, and finite")
     costs = np.asarray(trace.layers if kind == "speedup" else milliseconds(trace), dtype=np.float64)
     least = wanted if kind == "speedup" else costs[-1] / wanted
     scored, metric = _scored(trace, metric)
@@ -127,9 +129,11 @@ def milliseconds(trace: Trace) -> list[float]:
         Milliseconds for one text, (exits,).
     """
     times = trace.about.get("milliseconds")
-    if not times or len(times) != len(trace.layers):
+    if not isinstance(times, list) or len(times) != len(trace.layers):
         raise InputError("this trace has no times; record it with exitpoll record, or choose by speed-up")
-    return list(times)
+    if not all(isinstance(each, int | float) and 0 < each < np.inf for each in times):
+        raise InputError(f"the times of this trace must be milliseconds above 0, and are {times}")
+    return times
 
 
 # ---- a promise ------------------------------------------------------------------------------------------------------

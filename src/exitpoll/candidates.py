@@ -13,7 +13,15 @@ from numpy.typing import NDArray
 from exitpoll.errors import InputError
 from exitpoll.numerics import log_softmax, predicted, tamed
 from exitpoll.policy import Policy
-from exitpoll.strategies import FEATURES, STRATEGIES, Opinion, as_binary, features, strategy_named
+from exitpoll.strategies import (
+    FEATURES,
+    STRATEGIES,
+    Opinion,
+    as_binary,
+    check_takes_values,
+    features,
+    strategy_named,
+)
 from exitpoll.tasks import MULTI_LABEL, REGRESSION, predictions
 from exitpoll.trace import Trace
 
@@ -67,6 +75,9 @@ def candidates(
     Yields:
         What each makes of the trace. A fitted one has not seen the texts that it speaks of, see `cross_fitted`.
     """
+    for k in ks:
+        if not 0 <= k <= 1:
+            raise InputError(f"k {k:g} must be between 0 and 1")
     for each in _able(trace) if strategies is None else strategies:
         if isinstance(each, Policy):
             yield Candidate(replace(each, threshold=None), _ask(each, trace))
@@ -98,6 +109,7 @@ def _kind(trace: Trace) -> dict[str, Any]:
 def _variants_for(trace: Trace, name: str, ks: Sequence[float]) -> list[Policy]:
     """List the variants of one strategy; for values, some distances to stay within, by how far the values spread."""
     if trace.problem_type == REGRESSION:
+        check_takes_values(name)
         spread = float(predictions(np.asarray(trace.logits)[:, -1], REGRESSION).std()) or 1.0
         shares = (0.01, 0.03, 0.1, 0.3)
         return [Policy(name, None, {"within": float(f"{share * spread:.3g}")}, **_kind(trace)) for share in shares]

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import io
 import logging
 import os
+import signal
 import sys
+import threading
 from dataclasses import dataclass, replace
 from pathlib import Path
 from textwrap import shorten
@@ -212,6 +215,8 @@ def sweep(
     from exitpoll.trace import Trace
     from exitpoll.wording import best_in_words, not_finite
 
+    if strategies is not None and not strategies:
+        raise InputError("--strategies needs a name, or leave it out for all")
     if points < 1:
         raise InputError(f"points {points} must be at least 1")
     recorded = Trace.load(trace)
@@ -274,7 +279,7 @@ def calibrate(
 
     recorded = Trace.load(trace)
     out = out or policy_path(model)
-    _check_writable(out, overwrite=True)
+    _check_replaceable(out, "strategy", "policy")
     policy = calibrate_trace(
         recorded,
         strategy,
@@ -347,7 +352,7 @@ def evaluate(
     if by is not None and data is None:
         raise InputError("--by needs --data: a trace has no columns")
     if out is not None:
-        _check_writable(out, overwrite=True)
+        _check_replaceable(out, "rows", "evaluation")
     chosen, groups = Policy.load(policy or policy_path(model)), None
     if trace is not None:
         recorded = Trace.load(trace)
@@ -363,11 +368,12 @@ def evaluate(
         for line in _notes(read):
             _say(line)
     evaluation = evaluate_trace(recorded, chosen, metric=metric, groups=groups)
+    if out is not None:
+        write_json(out, evaluation.to_dict())
     _show_evaluation(evaluation, chosen)
     for line in (*same_texts(chosen, recorded.about), *not_finite(recorded)):
         _say(line)
     if out is not None:
-        write_json(out, evaluation.to_dict())
         _say(f"wrote {out}")
 
 
@@ -378,10 +384,21 @@ def _check_writable(out: Path, *, overwrite: bool) -> None:
     """Refuse a file that is there already, or a folder that is not."""
     if out.is_dir():
         raise InputError(f"'{out}' is a folder; name a file")
+    if out.exists() and not out.is_file():
+        raise InputError(f"'{out}' is no file that could be replaced")
     if out.exists() and not overwrite:
         raise InputError(f"'{out}' exists already; choose another name or say --overwrite")
     if not out.parent.is_dir():
         raise InputError(f"there is no folder '{out.parent}' to write '{out.name}' to")
+
+
+def _check_replaceable(out: Path, field: str, kind: str) -> None:
+    """Refuse to write over anything but an older file of the same kind."""
+    from exitpoll.folders import read_json
+
+    _check_writable(out, overwrite=True)
+    if out.exists() and field not in (read_json(out) or {}):
+        raise InputError(f"'{out}' exists and is no {kind}; choose another name")
 
 
 def _check_same_model(model: str, path: Path, trace: Trace) -> None:
@@ -465,6 +482,11 @@ def _say(line: str) -> None:
 def main() -> None:
     """Run the command line; whatever goes wrong is one line on stderr and exit code 2."""
     logging.basicConfig(level=logging.WARNING, format="%(name)s: %(message)s")
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(errors="replace")  # a terminal that knows no × must not stop the work
+    if threading.current_thread() is threading.main_thread():
+        signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # clean up, as on Ctrl-C
     try:
         app(exit_on_error=False, print_error=False, result_action="return_value")
     except KeyboardInterrupt:
@@ -490,4 +512,6 @@ def _quieten_transformers() -> None:
     from transformers.utils import logging as transformers_logging
 
     transformers_logging.set_verbosity_error()
+    for name in ("huggingface_hub", "httpx", "httpx2"):
+        logging.getLogger(name).setLevel(logging.ERROR)
     transformers_logging.disable_progress_bar()

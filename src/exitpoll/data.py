@@ -169,6 +169,8 @@ def load_texts(
         The texts, with labels where the file has them.
     """
     path = Path(source)
+    if not path.exists():
+        raise InputError(f"'{source}' does not exist")
     if not path.is_file():
         raise InputError(f"'{source}' is no file; a folder or a dataset of the hub has splits to choose from")
     rows = _read_file(path)

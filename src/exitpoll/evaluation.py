@@ -102,7 +102,7 @@ def evaluate(
     decided |= {f"layer {layer}": static_exit(trace, number) for number, layer in enumerate(trace.layers[:-1])}
     decided |= oracles(trace) if shown != "agreement" else {}
     decisions, full = decided["policy"], decided["full model"]
-    promise = _promise_of(policy)
+    promise = Promise.of(policy) if (policy.certificate or {}).get("met") else None
     losses = None if promise is None else losses_of(trace, decisions.answer, full.answer, promise.risk)
     scores, lost = _bootstrap(trace, list(decided.values()), metric, losses, resamples, seed)
     rows = [
@@ -170,12 +170,6 @@ def _is_number(name: str) -> bool:
         return not np.isnan(float(name))
     except ValueError:
         return False
-
-
-def _promise_of(policy: Policy) -> Promise | None:
-    """Find what a policy promises, if anything."""
-    certificate = policy.certificate or {}
-    return Promise(**certificate["promise"]) if certificate.get("met") else None
 
 
 def _bootstrap(

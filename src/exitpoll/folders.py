@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import shutil
 from pathlib import Path
 
@@ -54,16 +55,25 @@ def write_json(path: Path, content: object) -> None:
 
 def write_text(path: Path, content: str) -> None:
     """Write a text file whole or not at all."""
-    aside = path.with_name(path.name + ".aside")
-    aside.write_text(content, encoding="utf-8")
-    aside.rename(path)
+    write_bytes(path, content.encode("utf-8", errors="backslashreplace"))
+
+
+def write_bytes(path: Path, content: bytes) -> None:
+    """Write a file whole or not at all."""
+    path = path.resolve()
+    aside = path.with_name(f"{path.name}.{os.getpid()}.aside")
+    try:
+        aside.write_bytes(content)
+        aside.rename(path)
+    finally:
+        aside.unlink(missing_ok=True)
 
 
 def read_json(path: Path) -> dict | None:
     """Read a JSON object, None if there is none or it is broken."""
     try:
         content = json.loads(path.read_text(encoding="utf-8"))
-    except (OSError, ValueError):
+    except (OSError, ValueError, RecursionError):
         return None
     return content if isinstance(content, dict) else None
 

@@ -140,7 +140,7 @@ class EarlyExitModel(PreTrainedModel):
         return min(own, 1) if self.config.shared_head else own
 
     @classmethod
-    def from_pretrained(cls, name_or_folder: str | Path, *arguments: Any, **named: Any) -> EarlyExitModel:
+    def from_pretrained(cls, name_or_folder: str | Path, *arguments: Any, **named: Any) -> Any:
         """Load a model that `save_pretrained` wrote; nothing is unpickled.
 
         Args:
@@ -149,9 +149,22 @@ class EarlyExitModel(PreTrainedModel):
             **named: As in transformers.
 
         Returns:
-            The model, in evaluation mode.
+            The model, in evaluation mode; with `output_loading_info`, and what transformers says of the loading.
         """
-        return super().from_pretrained(name_or_folder, *arguments, **named | {"use_safetensors": True})
+        if Path(name_or_folder).is_file():
+            raise InputError(f"'{name_or_folder}' is a file; name the model folder")
+        with_report = named.pop("output_loading_info", False)
+        _check_type(name_or_folder, named.get("config"))
+        try:
+            model, loaded = super().from_pretrained(
+                name_or_folder, *arguments, **named | {"use_safetensors": True, "output_loading_info": True}
+            )
+        except Exception as error:  # a broken file raises whatever its reader stumbles on
+            raise InputError(f"the model of '{name_or_folder}' cannot be loaded: {error}") from error
+        if loaded["missing_keys"]:
+            missing = min(loaded["missing_keys"])
+            raise InputError(f"'{name_or_folder}' lacks weights, {missing} among them; is it the right kind of model?")
+        return (model, loaded) if with_report else model
 
     @classmethod
     def from_encoder(
@@ -339,6 +352,17 @@ def read_config(name_or_folder: str | Path) -> PreTrainedConfig:
         raise InputError(f"'{name_or_folder}' {what}: {error}") from error
     family_of(config)
     return config
+
+
+def _check_type(name_or_folder: str | Path, config: PreTrainedConfig | None) -> None:
+    """Refuse a model of another kind, which transformers would fill with random weights."""
+    try:
+        found = config or AutoConfig.from_pretrained(name_or_folder, trust_remote_code=False)
+    except Exception as error:  # a broken file raises whatever its reader stumbles on
+        what = "has no config that can be read" if Path(name_or_folder).is_dir() else "is no folder, nor on the hub"
+        raise InputError(f"'{name_or_folder}' {what}: {error}") from error
+    if not isinstance(found, ExitConfig):
+        raise InputError(f"'{name_or_folder}' is no model of exitpoll, but one of type '{found.model_type}'")
 
 
 def _load(

@@ -56,8 +56,12 @@ def open_model(model: str) -> Opened:
     Returns:
         What is in it.
     """
-    summary = read_json(Path(model) / "training.json") or {}
-    return Opened(EarlyExitModel.from_pretrained(model), load_tokenizer(model), summary)
+    loaded = EarlyExitModel.from_pretrained(model)
+    path = Path(model) / "training.json"
+    summary = read_json(path) if path.exists() else {}
+    if summary is None or not isinstance(summary.get("settings", {}), dict):
+        raise InputError(f"'{path}' is broken: how training cut the splits cannot be told; restore it or remove it")
+    return Opened(loaded, load_tokenizer(model), summary)
 
 
 def policy_path(model: str) -> Path:
@@ -112,14 +116,19 @@ def read_texts(
     if split == "all":
         texts = load_texts(data, label_names=opened.label_names, problem_type=kind, **columns)
         return Read(texts, about | {"metric": metric or DEFAULT_METRICS[kind]})
+    seed = opened.summary.get("settings", {}).get("seed")
     splits = load_splits(
         data,
         task=task,
         label_names=None if kind == REGRESSION else opened.label_names,
         problem_type=kind,
-        seed=opened.summary.get("settings", {}).get("seed", 0),
+        seed=seed if isinstance(seed, int) and seed >= 0 else 0,
         **columns,
     )
+    if not isinstance(seed, int) and any("cut from train" in note for note in splits.notes):
+        raise InputError(
+            f"'{data}' has no {split} split, and how training cut it is not known; use a file and --split all"
+        )
     return Read(getattr(splits, split), about | {"metric": metric or splits.metric}, tuple(splits.notes))
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 from pathlib import Path
 
 import numpy as np
@@ -9,6 +10,7 @@ import numpy as np
 from exitpoll.comparison import Comparison
 from exitpoll.curves import front_of
 from exitpoll.errors import MissingExtraError
+from exitpoll.folders import write_bytes
 
 _COLOURS = (
     *("#4477aa", "#66ccee", "#228833", "#ccbb44", "#ee6677", "#aa3377"),
@@ -57,9 +59,9 @@ def draw_curves(comparison: Comparison, path: Path) -> None:
     )
     axes.grid(alpha=0.3)
     axes.legend(fontsize=8, ncols=2, loc="lower left")
-    aside = path.with_name(path.name + ".aside")
-    figure.savefig(aside, dpi=150, format="png")
-    aside.rename(path)
+    picture = io.BytesIO()
+    figure.savefig(picture, dpi=150, format="png")
+    write_bytes(path, picture.getvalue())
 
 
 def _range(comparison: Comparison) -> tuple[float, float]:

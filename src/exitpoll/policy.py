@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field, fields, replace
 from functools import cached_property
 from pathlib import Path
+from textwrap import shorten
 from typing import Any
 
 import numpy as np
@@ -14,6 +15,7 @@ from numpy.typing import NDArray
 from exitpoll.errors import InputError
 from exitpoll.folders import read_json, write_json
 from exitpoll.numerics import sigmoid, softmax, tamed
+from exitpoll.settings import check_settings
 from exitpoll.strategies import Opinion, ask, strategy_named
 from exitpoll.tallies import tally_named
 from exitpoll.tasks import MULTI_LABEL, REGRESSION, SINGLE_LABEL, predictions
@@ -100,12 +102,12 @@ class Policy:
 
     def __post_init__(self) -> None:
         """Refuse what cannot be decided by."""
-        strategy_named(self.strategy)
         for name, known in _CHOICES.items():
             if getattr(self, name) not in known:
                 raise InputError(f"{name} '{getattr(self, name)}' is unknown; choose one of: {', '.join(known)}")
-        if not isinstance(self.settings, Mapping):
-            raise InputError(f"settings {self.settings!r} must be names with values")
+        check_settings(self.strategy, self.settings)
+        if self.certificate is not None and not isinstance(self.certificate, Mapping):
+            raise InputError(f"certificate {self.certificate!r} must be names with values")
         if self.max_depth is not None and (not isinstance(self.max_depth, int) or self.max_depth < 1):
             raise InputError(f"max_depth {self.max_depth!r} must be a number of layers, 1 or more")
         _check_threshold(self.threshold)
@@ -230,6 +232,23 @@ class Policy:
         if trace.problem_type != self.problem_type:
             raise InputError(f"the policy is for {self.problem_type}, the trace for {trace.problem_type}")
         self.check_source(trace.about)
+        self.check_exits(len(trace.layers))
+
+    def check_exits(self, exits: int) -> None:
+        """Refuse a model with other exits than the settings are for.
+
+        Args:
+            exits: How many there are.
+        """
+        for name in _ARRAYS:
+            if name in self.settings and len(self.settings[name]) != exits:
+                raise InputError(f"{len(self.settings[name])} {name} were given for {exits} exits; give one for each")
+
+    @property
+    def source(self) -> Mapping[str, Any]:
+        """What the policy was calibrated on, as far as its certificate says: model, runtime, data, split."""
+        known = (self.certificate or {}).get("about")
+        return known if isinstance(known, Mapping) else {}
 
     def check_source(self, about: Mapping[str, Any]) -> None:
         """Refuse to decide for another model or runtime than the policy was calibrated for.
@@ -237,7 +256,7 @@ class Policy:
         Args:
             about: Model and runtime, as far as they are known.
         """
-        ours = (self.certificate or {}).get("about", {})
+        ours = self.source
         for name in ("model", "runtime"):
             if name in ours and name in about and ours[name] != about[name]:
                 raise InputError(
@@ -307,11 +326,14 @@ class Policy:
             raise InputError(f"'{path}' is no policy: it is no JSON object")
         version = content.pop("version", None)
         if version != VERSION:
-            raise InputError(f"'{path}' is a policy of version {version}; this exitpoll reads version {VERSION}")
+            raise InputError(f"'{path}' is a policy of version {version!r}; this exitpoll reads version {VERSION}")
         unknown = sorted(set(content) - {each.name for each in fields(cls)})
         if unknown:
             raise InputError(f"'{path}' has fields that no policy has: {', '.join(unknown)}")
-        return cls(**content)
+        try:
+            return cls(**content)
+        except InputError as error:
+            raise InputError(f"'{path}': {error}") from error
 
 
 _ARRAYS = ("temperatures", "weights", "biases")
@@ -335,8 +357,8 @@ def _check_threshold(threshold: Any) -> None:
     """Refuse a threshold that is no number, nor one number for each exit, nor None."""
     try:
         numbers = np.asarray(0.0 if threshold is None else threshold, dtype=np.float64)
-    except (TypeError, ValueError) as error:
-        raise InputError(f"threshold {threshold!r} must be a number, or one for each exit") from error
+    except (TypeError, ValueError, OverflowError) as error:
+        raise InputError(f"threshold {shorten(repr(threshold), 60)} must be a number, or one for each exit") from error
     if numbers.ndim > 1 or np.isnan(numbers).any():
         raise InputError(f"threshold {threshold!r} must be a number, or one for each exit")
 

@@ -34,12 +34,23 @@ class Promise:
 
     def __post_init__(self) -> None:
         """Refuse what cannot be promised."""
-        if self.risk not in TESTS:
+        if self.risk not in tuple(TESTS):
             raise InputError(f"risk '{self.risk}' is unknown; choose one of: {', '.join(TESTS)}")
         if not 0 < self.at_most < 1:
             raise InputError(f"max_drop {self.at_most:g} must be above 0 and below 1: 0.01 is one point")
         if not 0 < self.confidence < 1:
             raise InputError(f"confidence {self.confidence:g} must be above 0 and below 1: 0.95 is usual")
+
+    @classmethod
+    def of(cls, policy: Policy) -> Promise | None:
+        """Read what a policy promises, or was to promise, from its certificate; None if that is nothing."""
+        found = (policy.certificate or {}).get("promise")
+        if found is None:
+            return None
+        try:
+            return cls(**found)
+        except TypeError as error:
+            raise InputError(f"the promise in the policy's certificate is broken: {found}") from error
 
     def __str__(self) -> str:
         """Say it in words."""
@@ -175,6 +186,8 @@ def _nearest_promise(trace: Trace, sequence: Iterable[Policy], promise: Promise)
         bound = max(bound, upper_bound(promise.risk, tried.losses, promise.confidence))
         if tried.speedup >= WORTH_WHILE:
             limit = float(np.ceil(bound * 1000) / 1000)
+            if limit >= 1:
+                return None
             return {**asdict(promise), "at_most": limit, "speedup": round(tried.speedup, 4)}
     return None
 

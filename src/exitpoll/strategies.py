@@ -247,6 +247,17 @@ def strategy_named(name: str) -> Strategy:
     return STRATEGIES[name]
 
 
+def check_takes_values(name: str) -> None:
+    """Refuse a strategy for regression that only knows classes.
+
+    Args:
+        name: Its name.
+    """
+    if strategy_named(name).regression is None:
+        able = ", ".join(name for name, row in STRATEGIES.items() if row.regression)
+        raise InputError(f"strategy '{name}' needs classes; regression can leave early by: {able}")
+
+
 def ask(name: str, logits: NDArray, settings: Mapping[str, Any], problem_type: str) -> Opinion:
     """Ask a strategy about texts of any problem type, whatever their logits.
 
@@ -272,9 +283,8 @@ def _ask(name: str, logits: NDArray, settings: Mapping[str, Any], problem_type: 
     if strategy.asks_others:
         return strategy.function(logits, problem_type=problem_type, **settings)
     if problem_type == REGRESSION:
-        if strategy.regression is None:
-            able = ", ".join(name for name, row in STRATEGIES.items() if row.regression)
-            raise InputError(f"strategy '{name}' needs classes; regression can leave early by: {able}")
+        check_takes_values(name)
+        assert strategy.regression is not None
         return strategy.regression(logits, **settings)
     if problem_type == MULTI_LABEL:
         return _when_every_label_is_decided(strategy, logits, settings)

@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
 import numpy as np
+from rich.markup import escape
 from rich.table import Table
 
 from exitpoll.progress import percent
@@ -73,7 +74,7 @@ def groups_table(evaluation: Evaluation) -> Table:
         policy, full = group.rows[:2]
         scores = (percent(full.score.value), percent(policy.score.value), percent(policy.drop.value))
         figures = (_interval(policy.drop), percent(policy.differs), f"{policy.speedup:.2f}×")
-        table.add_row(name, str(group.texts), *scores, *figures)
+        table.add_row(escape(name), str(group.texts), *scores, *figures)
     return table
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import struct
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -39,6 +40,8 @@ class Trace:
             object.__setattr__(self, "labels", _as_array(self.labels, (np.floating, np.int64), np.int64))
         if self.logits.ndim != 3:
             raise InputError(f"a trace's logits must be (texts, exits, classes), not of shape {self.logits.shape}")
+        if not self.logits.shape[1] or not self.logits.shape[2]:
+            raise InputError(f"a trace needs exits and classes; its logits are of shape {self.logits.shape}")
         if not len(self.layers):
             object.__setattr__(self, "layers", tuple(range(1, self.logits.shape[1] + 1)))
         if len(self.layers) != self.logits.shape[1]:
@@ -80,9 +83,12 @@ class Trace:
         """
         if self.labels is None:
             raise InputError(f"{purpose} needs labels, and this trace has none; record it on labelled texts")
+        given = np.asarray(self.labels)
+        if not np.isfinite(given).all() or (self.problem_type != REGRESSION and (given != np.rint(given)).any()):
+            raise InputError("some labels are not finite, or no whole numbers as classes are")
         if self.problem_type == REGRESSION:
-            return np.asarray(self.labels, dtype=np.float64)
-        labels, classes = np.asarray(self.labels, dtype=np.int64), self.logits.shape[-1]
+            return given.astype(np.float64)
+        labels, classes = given.astype(np.int64), self.logits.shape[-1]
         most = 1 if self.problem_type == MULTI_LABEL else classes - 1
         if len(labels) and not 0 <= labels.min() <= labels.max() <= most:
             raise InputError(f"labels must be between 0 and {most}, and are between {labels.min()} and {labels.max()}")
@@ -143,13 +149,16 @@ class Trace:
         """
         path = Path(path)
         header, start = _read_header(path)
-        about = header.pop("__metadata__", {})
-        if about.get("format") != FORMAT:
+        about = header.pop("__metadata__", None)
+        if not isinstance(about, dict) or about.get("format") != FORMAT:
             raise InputError(f"'{path}' is no trace, or one that another version of exitpoll wrote")
         try:
             arrays = {name: _map(path, start, entry) for name, entry in header.items()}
-            return cls(arrays["logits"], arrays.get("labels"), json.loads(about["layers"]), json.loads(about["about"]))
-        except (KeyError, ValueError, TypeError) as error:
+            layers, known = json.loads(about["layers"]), json.loads(about["about"])
+            if not isinstance(known, dict) or not all(type(layer) is int for layer in layers):
+                raise ValueError("its metadata are not what they should be")
+            return cls(arrays["logits"], arrays.get("labels"), layers, known)
+        except (LookupError, ValueError, TypeError, RecursionError) as error:
             raise InputError(f"'{path}' is no trace, or a broken one: {error}") from error
 
 
@@ -172,8 +181,8 @@ def create(
     Yields:
         The arrays, mapped to disk, to be filled.
     """
-    path = Path(path)
-    aside = path.with_name(path.name + ".partial")
+    path = Path(path).resolve()
+    aside = path.with_name(f"{path.name}.{os.getpid()}.partial")
     header: dict[str, Any] = {
         "__metadata__": {
             "format": FORMAT,
@@ -188,11 +197,13 @@ def create(
         end += size
     text = json.dumps(header).encode()
     text += b" " * (-(8 + len(text)) % 8)  # safetensors aligns the data to 8 bytes
-    with aside.open("wb") as file:
-        file.write(struct.pack("<Q", len(text)) + text)
-        file.truncate(8 + len(text) + end)
-    arrays = {name: _map(aside, 8 + len(text), header[name], mode="r+") for name in shapes}
     try:
+        with aside.open("wb") as file:
+            file.write(struct.pack("<Q", len(text)) + text)
+            file.truncate(8 + len(text) + end)
+            if hasattr(os, "posix_fallocate") and end:
+                os.posix_fallocate(file.fileno(), 0, 8 + len(text) + end)  # a full disk shows here, not in the map
+        arrays = {name: _map(aside, 8 + len(text), header[name], mode="r+") for name in shapes}
         yield arrays
         for array in arrays.values():
             if isinstance(array, np.memmap):
@@ -224,7 +235,7 @@ def _read_header(path: Path) -> tuple[dict[str, Any], int]:
         raise InputError(f"'{path}' does not exist") from error
     except IsADirectoryError as error:
         raise InputError(f"'{path}' is a folder, not a trace") from error
-    except (ValueError, LookupError, TypeError, AttributeError, struct.error) as error:
+    except (ValueError, LookupError, TypeError, AttributeError, RecursionError, struct.error) as error:
         raise InputError(f"'{path}' is no trace, or a broken one: {error}") from error
     return header, 8 + length
 
@@ -233,7 +244,7 @@ def _map(path: Path, start: int, entry: Mapping[str, Any], mode: Literal["r", "r
     """Map one array of a safetensors file; an empty one cannot be mapped and is made."""
     kind, shape = _TYPES[entry["dtype"]], tuple(entry["shape"])
     first, end = entry["data_offsets"]
-    if end - first != np.prod(shape, dtype=np.int64) * np.dtype(kind).itemsize:
+    if first < 0 or end - first != np.prod(shape, dtype=np.int64) * np.dtype(kind).itemsize:
         raise ValueError("its shapes do not fit its data")
     if 0 in shape:
         return np.zeros(shape, dtype=kind)

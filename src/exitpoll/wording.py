@@ -25,10 +25,9 @@ def describe(policy: Policy) -> list[str]:
     Returns:
         A few lines.
     """
-    certificate = policy.certificate or {}
-    if "promise" not in certificate:
+    certificate, promise = policy.certificate or {}, Promise.of(policy)
+    if promise is None:
         return _goal_reached(policy)
-    promise = Promise(**certificate["promise"])
     if not certificate["met"]:
         return [f"cannot be promised: {promise}", _offer(certificate["nearest"])]
     bound = certificate["bound"]
@@ -101,9 +100,8 @@ def verdict(evaluation: Evaluation, policy: Policy) -> list[str]:
     """
     kept, ours = evaluation.promise, evaluation.rows[0]
     if policy.threshold is None:
-        certificate = policy.certificate or {}
-        why = f": cannot be promised: {Promise(**certificate['promise'])}" if "promise" in certificate else ""
-        return [f"the policy never leaves early{why}"]
+        promise = Promise.of(policy)
+        return ["the policy never leaves early" + (f": cannot be promised: {promise}" if promise else "")]
     lines = [f"policy: {policy.name}, {_threshold(policy)}"]
     if kept is None:
         lines.append("it promises nothing: calibrate with --max-drop for a promise")
@@ -130,7 +128,7 @@ def same_texts(policy: Policy, about: Mapping[str, Any]) -> list[str]:
     Returns:
         A line, or none.
     """
-    ours = (policy.certificate or {}).get("about", {})
+    ours = policy.source
     if not ours or any(ours.get(name) != about.get(name) for name in ("data", "split")):
         return []
     return [
