@@ -345,22 +345,23 @@ def read_config(name_or_folder: str | Path) -> PreTrainedConfig:
     Returns:
         The configuration.
     """
-    try:
-        config = AutoConfig.from_pretrained(name_or_folder, trust_remote_code=False)
-    except Exception as error:  # a broken file raises whatever its reader stumbles on
-        what = "has no config that can be read" if Path(name_or_folder).is_dir() else "is no folder, nor on the hub"
-        raise InputError(f"'{name_or_folder}' {what}: {error}") from error
+    config = _read_any_config(name_or_folder)
     family_of(config)
     return config
 
 
-def _check_type(name_or_folder: str | Path, config: PreTrainedConfig | None) -> None:
-    """Refuse a model of another kind, which transformers would fill with random weights."""
+def _read_any_config(name_or_folder: str | Path) -> PreTrainedConfig:
+    """Read a configuration of any kind; no remote code runs."""
     try:
-        found = config or AutoConfig.from_pretrained(name_or_folder, trust_remote_code=False)
+        return AutoConfig.from_pretrained(name_or_folder, trust_remote_code=False)
     except Exception as error:  # a broken file raises whatever its reader stumbles on
         what = "has no config that can be read" if Path(name_or_folder).is_dir() else "is no folder, nor on the hub"
         raise InputError(f"'{name_or_folder}' {what}: {error}") from error
+
+
+def _check_type(name_or_folder: str | Path, config: PreTrainedConfig | None) -> None:
+    """Refuse a model of another kind, which transformers would fill with random weights."""
+    found = config or _read_any_config(name_or_folder)
     if not isinstance(found, ExitConfig):
         raise InputError(f"'{name_or_folder}' is no model of exitpoll, but one of type '{found.model_type}'")
 
