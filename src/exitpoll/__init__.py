@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from exitpoll.config import ExitConfig
     from exitpoll.curves import Curve, sweep
     from exitpoll.data import Splits, Texts, load_splits
+    from exitpoll.engine import Engine, Prediction
     from exitpoll.errors import InputError
     from exitpoll.evaluation import Evaluation, evaluate
     from exitpoll.methods import METHODS, TrainingSettings
@@ -35,10 +36,12 @@ _HOMES = {
     "Decisions": "policy",
     "EarlyExitModel": "model",
     "EarlyExitOutput": "model",
+    "Engine": "engine",
     "Evaluation": "evaluation",
     "ExitConfig": "config",
     "InputError": "errors",
     "Policy": "policy",
+    "Prediction": "engine",
     "Splits": "data",
     "Texts": "data",
     "Trace": "trace",
@@ -58,10 +61,12 @@ __all__ = [
     "Decisions",
     "EarlyExitModel",
     "EarlyExitOutput",
+    "Engine",
     "Evaluation",
     "ExitConfig",
     "InputError",
     "Policy",
+    "Prediction",
     "Splits",
     "Texts",
     "Trace",

@@ -292,6 +292,24 @@ class Policy:
             answer = np.where(by_strategy.reshape(-1, *[1] * (answer.ndim - 1)), answer, heads)
         return exit_number, answer
 
+    def last_answer(self, logits: NDArray, exits: int) -> NDArray:
+        """Say what texts are answered that leave after the exits so far, whether they fired or reached an end.
+
+        Args:
+            logits: (texts, exits so far, classes)
+            exits: How many exits the model has.
+
+        Returns:
+            Answers, (texts,), or (texts, classes) for multi-label.
+        """
+        heads = predictions(logits[:, -1], self.problem_type)
+        if self.threshold is None:
+            return heads
+        opinion = self.opinion(logits)
+        fired = opinion.score[:, -1] >= self.levels(exits)[logits.shape[1] - 1]
+        by_strategy = np.where(fired, self.answer == "strategy", self.fallback == "strategy")
+        return np.where(by_strategy.reshape(-1, *[1] * (heads.ndim - 1)), opinion.answer[:, -1], heads)
+
     @property
     def _falls_back_on_strategy(self) -> bool:
         """Whether texts at the end are answered by the strategy; a policy that never leaves is the full model."""

@@ -96,6 +96,27 @@ def tokenise(texts: Texts, tokenizer: PreTrainedTokenizerBase, max_length: int) 
     )
 
 
+def tokenise_all(
+    texts: Sequence[str | tuple[str, str]], tokenizer: PreTrainedTokenizerBase, max_length: int
+) -> Mapping[str, Sequence[Sequence[int]]]:
+    """Turn texts or pairs into token ids, as `tokenise` does, without counting what is truncated.
+
+    Args:
+        texts: Texts, or pairs of texts, not both.
+        tokenizer: The encoder's tokenizer.
+        max_length: Longest text kept, in tokens.
+
+    Returns:
+        Token ids and what goes with them, unpadded.
+    """
+    pairs = [isinstance(text, tuple) for text in texts]
+    if any(pairs) and not all(pairs):
+        raise InputError("some texts are pairs and some are not")
+    first = [text[0] if isinstance(text, tuple) else text for text in texts]
+    second = [text[1] for text in texts if isinstance(text, tuple)] or None
+    return dict(tokenizer(first, second, truncation=True, max_length=max_length))
+
+
 def _count_longer(texts: Texts, tokenizer: PreTrainedTokenizerBase, max_length: int) -> int:
     """Count the texts that do not fit, among those that fill the length."""
     if not len(texts):

@@ -1,0 +1,152 @@
+"""Law 2: whatever the batch size, the order and the company, a text leaves where the recorded trace says."""
+
+from __future__ import annotations
+
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
+
+import numpy as np
+import pytest
+import torch
+
+from exitpoll import EarlyExitModel, Policy, Texts, record
+from exitpoll.engine import Engine
+from exitpoll.strategies import STRATEGIES
+from exitpoll.tokens import tokenise_all
+from exitpoll.torch_runtime import TorchRuntime
+from tests.samples import settings_of
+from tests.tiny import CONFIGS, FILLERS, LAYERS, WORDS, save_tiny, tiny_tokenizer
+
+NAMES = ("a", "b", "c")
+TOLERANCE = 1e-5
+
+
+def some_texts(count, seed=0):
+    """Texts of one to thirty words."""
+    chance = np.random.default_rng(seed)
+    return [" ".join(chance.choice(WORDS, size=chance.integers(1, 31))) for _ in range(count)]
+
+
+TEXTS = some_texts(40)
+
+
+@pytest.fixture(scope="module", params=CONFIGS)
+def recorded(request, tmp_path_factory):
+    """A tiny model of every family with heads that say something, and its trace of the texts."""
+    folder = tmp_path_factory.mktemp("model")
+    save_tiny(request.param, folder / "encoder")
+    torch.manual_seed(1)
+    model = EarlyExitModel.from_encoder(folder / "encoder", labels=NAMES).eval()
+    with torch.no_grad():
+        for parameter in model.heads.parameters():
+            parameter.normal_(0, 0.5)
+    trace = record(model, tiny_tokenizer(), Texts(TEXTS), folder / "trace", batch_size=7)
+    return model, trace
+
+
+def engine_for(model, policy):
+    tokenizer = tiny_tokenizer()
+    padding = {"input_ids": model.config.encoder.pad_token_id, "attention_mask": 0, "token_type_ids": 0}
+    runtime = TorchRuntime(model, padding)
+    return Engine(runtime, lambda texts: tokenise_all(texts, tokenizer, 40), NAMES, policy)
+
+
+def mixed_policy(name, trace):
+    """A policy by which some texts leave at every exit."""
+    settings = settings_of(name, LAYERS)
+    scores = Policy(name, None, settings).opinion(np.asarray(trace.logits)).score[:, :-1]
+    values = np.unique(scores)
+    level = float(np.quantile(values, 0.6)) if len(values) > 6 else float((values[0] + values[-1]) / 2)
+    return Policy(name, level * STRATEGIES[name].sign, settings)
+
+
+def check(found, policy, trace, texts=None):
+    """Compare with the replay; another exit only where a score is at the threshold to the last bits."""
+    decisions = policy.decide(trace)
+    scores = policy.opinion(np.asarray(trace.logits)).score
+    near = (np.abs(scores - policy.levels(len(trace.layers))) < TOLERANCE).any(axis=1)
+    order = range(len(found)) if texts is None else texts
+    for prediction, row in zip(found, order, strict=True):
+        if not near[row]:
+            assert prediction.depth == decisions.depth[row]
+            assert prediction.label == NAMES[decisions.answer[row]]
+            assert prediction.probability == pytest.approx(decisions.probability[row], abs=1e-4)
+
+
+@pytest.mark.parametrize("name", STRATEGIES)
+def test_live_equals_replay(recorded, name):
+    model, trace = recorded
+    policy = mixed_policy(name, trace)
+    engine = engine_for(model, policy)
+    order = np.random.default_rng(0).permutation(len(TEXTS))
+    for batch_size in (1, 3, 8, 32):
+        check(engine(TEXTS, batch_size), policy, trace)
+        check(engine([TEXTS[row] for row in order], batch_size), policy, trace, order)
+    plain = dict(engine.stream(TEXTS, 8, refill=False))
+    check([plain[row] for row in range(len(TEXTS))], policy, trace)
+
+
+@pytest.mark.parametrize("threshold", [-1e9, 1e9, None])
+def test_all_leave_at_once_or_nobody_early(recorded, threshold):
+    model, trace = recorded
+    policy = Policy("max_prob", threshold)
+    for batch_size in (1, 8):
+        found = engine_for(model, policy)(TEXTS, batch_size)
+        check(found, policy, trace)
+        assert {prediction.depth for prediction in found} == {1 if threshold == -1e9 else LAYERS}
+
+
+@pytest.fixture(scope="module")
+def bert(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("bert")
+    save_tiny("bert", folder / "encoder")
+    torch.manual_seed(1)
+    model = EarlyExitModel.from_encoder(folder / "encoder", labels=NAMES, exits=[1, 3]).eval()
+    with torch.no_grad():
+        for parameter in model.heads.parameters():
+            parameter.normal_(0, 0.5)
+    return model
+
+
+def test_exits_that_are_not_after_every_layer(bert, tmp_path):
+    trace = record(bert, tiny_tokenizer(), Texts(TEXTS), tmp_path / "trace")
+    for rules in ({}, {"max_depth": 1}, {"fallback": "head"}, {"answer": "head"}):
+        policy = Policy("soft_votes", 0.6, {"k": 0.5}, **rules)
+        check(engine_for(bert, policy)(TEXTS, 8), policy, trace)
+
+
+def test_many_texts_of_mixed_length_come_back_in_order(bert, tmp_path):
+    texts = some_texts(10_000, seed=1)
+    trace = record(bert, tiny_tokenizer(), Texts(texts), tmp_path / "trace", batch_size=256)
+    policy = Policy("max_prob", float(np.median(np.asarray(Policy("max_prob").opinion(trace.logits).score[:, 0]))))
+    check(engine_for(bert, policy)(texts, 64), policy, trace)
+
+
+def test_one_text_and_none(bert):
+    engine = engine_for(bert, Policy("max_prob", 0.5))
+    assert engine([]) == []
+    assert len(engine(["good film"])) == 1
+    assert [number for number, _ in engine.stream(iter(["good film"]))] == [0]
+
+
+def test_texts_leave_before_the_last_is_read(bert):
+    """Nothing waits for nothing: the first answers come while later texts are still unread."""
+    read = []
+
+    def source():
+        for number in range(20_000):
+            read.append(number)
+            yield FILLERS[number % len(FILLERS)]
+
+    next(engine_for(bert, Policy("max_prob", 0.0)).stream(source(), 32))
+    assert len(read) < 20_000
+
+
+def test_threads_may_share_an_engine_and_engines_a_process(bert, tmp_path):
+    trace = record(bert, tiny_tokenizer(), Texts(TEXTS), tmp_path / "trace")
+    policies = [Policy("max_prob", 0.6), Policy("votes", 1.2)]
+    engines = [engine_for(bert, policy) for policy in policies]
+    with ThreadPoolExecutor(4) as pool:
+        jobs = [(engine.policy, pool.submit(partial(engine, TEXTS, 5))) for engine in engines * 4]
+        for policy, job in jobs:
+            check(job.result(), policy, trace)

@@ -1,0 +1,115 @@
+"""The engine as a user meets it: a folder, texts, predictions; and what it refuses."""
+
+from __future__ import annotations
+
+import shutil
+
+import numpy as np
+import pytest
+
+from exitpoll import Engine, InputError, Policy, Prediction, Texts, Trace, record
+from exitpoll.engine import _check_text
+from exitpoll.opening import open_model
+from tests.tiny import toy_rows
+
+TEXTS = [row[0] for row in toy_rows(30)]
+
+
+@pytest.fixture
+def folder(model_folder, tmp_path):
+    return shutil.copytree(model_folder, tmp_path / "model")
+
+
+def test_without_a_policy_it_is_the_full_model(folder, tmp_path):
+    opened = open_model(str(folder))
+    trace = record(opened.model, opened.tokenizer, Texts(TEXTS), tmp_path / "t")
+    found = Engine.load(folder)(TEXTS)
+    names = ["bad", "good", "so-so"]
+    assert [prediction.label for prediction in found] == [names[each] for each in trace.logits[:, -1].argmax(axis=-1)]
+    assert {prediction.depth for prediction in found} == {3}
+
+
+def test_the_policy_of_the_folder_counts(folder):
+    Policy("max_prob", 0.0).save(folder / "policy.json")
+    found = Engine.load(folder)(TEXTS, batch_size=4)
+    assert {prediction.depth for prediction in found} == {1}
+    assert {prediction.depth for prediction in Engine.load(folder, policy=Policy())(TEXTS)} == {3}
+
+
+def test_pairs(folder):
+    pairs = [(text, "the plot") for text in TEXTS[:3]]
+    assert len(Engine.load(folder)(pairs)) == 3
+    with pytest.raises(InputError, match="some texts are pairs and some are not"):
+        Engine.load(folder)([*pairs, "good film"])
+
+
+def test_long_texts_are_truncated_as_in_training(folder):
+    engine = Engine.load(folder)
+    long = "good " * 200_000  # a megabyte
+    assert engine([long]) == engine(["good " * 60])
+
+
+@pytest.mark.parametrize(
+    ("problem_type", "logits", "expected"),
+    [
+        ("multi_label_classification", [2.0, -2.0], Prediction(("x",), {"x": 0.881, "y": 0.119}, 1)),
+        ("regression", [1.5], Prediction(1.5, float("nan"), 1)),
+    ],
+)
+def test_other_problem_types(problem_type, logits, expected):
+    class Fixed:
+        """Says the same of every text."""
+
+        layers, shares_layers = (1,), False
+        classes = len(logits)
+
+        def __init__(self):
+            self.problem_type = problem_type
+
+        def embed(self, tokens):
+            return len(tokens["input_ids"])
+
+        def advance(self, state, layer):
+            return state
+
+        def answer(self, state, exit_number):
+            return np.tile(np.array(logits, dtype=np.float32), (state, 1))
+
+    [found] = Engine(Fixed(), lambda texts: {"input_ids": [[1]] * len(texts)}, ["x", "y"])(["text"])
+    assert found.label == expected.label
+    assert found.probability == pytest.approx(expected.probability, abs=1e-3, nan_ok=True)
+
+
+@pytest.mark.parametrize("text", [None, 5, "", "  ", ("a",) * 3, ("a", ""), ["a"], b"a", "\ud800"])
+def test_refuses_what_is_no_text_by_its_number(folder, text):
+    with pytest.raises(InputError, match="text 3 "):
+        Engine.load(folder)(["good film"] * 3 + [text])
+
+
+@pytest.mark.parametrize("text", ["a\x00b", "\x1b[31m", "\u202e", "🙂", "a" * 10_000])
+def test_odd_characters_are_texts(text):
+    _check_text(0, text)
+
+
+def test_refusals(folder):
+    with pytest.raises(InputError, match="batch_size 0 must be at least 1"):
+        Engine.load(folder)(TEXTS, batch_size=0)
+    with pytest.raises(InputError, match="2 thresholds were given for 3 exits"):
+        Engine.load(folder, policy=Policy("votes", [1, 2]))
+    with pytest.raises(InputError, match="the policy is for regression, the model for single_label"):
+        Engine.load(folder, policy=Policy("patience", 1, {"within": 0.1}, problem_type="regression"))
+    with pytest.raises(InputError, match="calibrated on model other, and this is model"):
+        Engine.load(folder, policy=Policy("votes", 1, certificate={"about": {"model": "other"}}))
+    with pytest.raises(InputError, match="2 temperatures were given for 3 exits"):
+        Engine.load(folder, policy=Policy("max_prob", 0.9, {"temperatures": [1.0, 1.0]}))
+    (folder / "model.safetensors").write_bytes(b"junk")
+    with pytest.raises(InputError, match="cannot be loaded"):
+        Engine.load(folder)
+
+
+def test_a_trace_and_an_engine_agree_on_what_a_policy_does(folder, tmp_path):
+    opened = open_model(str(folder))
+    record(opened.model, opened.tokenizer, Texts(TEXTS), tmp_path / "t")
+    policy = Policy("entropy", 1.05)
+    replay = policy.decide(Trace.load(tmp_path / "t"))
+    assert [each.depth for each in Engine.load(folder, policy=policy)(TEXTS, 7)] == replay.depth.tolist()
