@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from exitpoll import Engine, InputError, Policy, Prediction, Texts, Trace, record
-from exitpoll.engine import _check_text
+from exitpoll.engine import check_text
 from exitpoll.opening import open_model
 from tests.tiny import toy_rows
 
@@ -88,7 +88,7 @@ def test_refuses_what_is_no_text_by_its_number(folder, text):
 
 @pytest.mark.parametrize("text", ["a\x00b", "\x1b[31m", "\u202e", "🙂", "a" * 10_000])
 def test_odd_characters_are_texts(text):
-    _check_text(0, text)
+    check_text("text 0", text)
 
 
 def test_refusals(folder):

@@ -377,6 +377,74 @@ def evaluate(
         _say(f"wrote {out}")
 
 
+@app.command
+def predict(
+    model: str,
+    /,
+    *,
+    input: Annotated[str, Parameter(allow_leading_hyphen=True)],  # noqa: A002
+    output: Path | None = None,
+    policy: Path | None = None,
+    text_column: str | None = None,
+    pair_column: str | None = None,
+    batch_size: int = 32,
+    threads: int | None = None,
+    on_error: Literal["stop", "skip"] = "stop",
+    resume: bool = False,
+    overwrite: bool = False,
+) -> None:
+    """Answer every row of a file, each text at the layer where its policy is sure.
+
+    Example: exitpoll predict trec-bert --input questions.csv --output answers.csv
+
+    Args:
+        model: The model folder, with its policy.json; without one no text leaves early.
+        input: A CSV, TSV, JSONL or Parquet file of any size, or - for lines of standard input.
+        output: The CSV, TSV or JSONL file to write; lines of JSON to standard output for standard input.
+        policy: Another policy than the model's own.
+        text_column: The column of the text.
+        pair_column: The column of the second text of a pair.
+        batch_size: Most texts in a call.
+        threads: How many threads to use.
+        on_error: At a row whose text cannot be answered: stop, or skip it and say why in the column error.
+        resume: Go on with a job that was cut off.
+        overwrite: Replace an older output.
+    """
+    from exitpoll.engine import Engine
+    from exitpoll.policy import Policy
+    from exitpoll.predicting import predict_file, predict_lines
+    from exitpoll.progress import predicting_bar
+
+    _quieten_transformers()
+    if input == "-":
+        engine = Engine.load(model, policy=None if policy is None else Policy.load(policy), threads=threads)
+        for line in predict_lines(engine, sys.stdin, batch_size):
+            sys.stdout.write(line)
+            sys.stdout.flush()
+        return
+    if output is None:
+        raise InputError("say where to write with --output")
+    _check_writable(output, overwrite=overwrite)
+    engine = Engine.load(model, policy=None if policy is None else Policy.load(policy), threads=threads)
+    with predicting_bar(_errors) as advance:
+        done = predict_file(
+            engine,
+            Path(input),
+            output,
+            text_column=text_column,
+            pair_column=pair_column,
+            batch_size=batch_size,
+            on_error=on_error,
+            resume=resume,
+            about={"model": str(Path(model).resolve()), "policy": engine.policy.to_dict()},
+            advance=advance,
+        )
+    if done.skipped:
+        _say(f"note: {done.skipped} rows were skipped; the column error says why")
+    depth = f"mean depth {done.mean_depth:.2f} of {engine.runtime.layers[-1]} layers"
+    _say(f"wrote {output}: {done.rows} rows, {depth}")
+
+
 # ---- what verbs share -----------------------------------------------------------------------------------------------
 
 
@@ -490,8 +558,8 @@ def main() -> None:
     try:
         app(exit_on_error=False, print_error=False, result_action="return_value")
     except KeyboardInterrupt:
-        training = "train" in sys.argv[1:2]
-        _fail("stopped; a training goes on with the same command and --resume" if training else "stopped", 130)
+        resumable = sys.argv[1:2] in (["train"], ["predict"])
+        _fail("stopped; it goes on with the same command and --resume" if resumable else "stopped", 130)
     except (InputError, CycloptsError, OSError) as error:
         _fail(str(error), 2)
     except Exception as error:

@@ -275,6 +275,24 @@ def _pick_columns(rows: list[Row], wanted: _Columns) -> _Columns:
     raise InputError(f"{place}: no text column among {', '.join(present)}; name it with --text-column")
 
 
+def find_text_columns(
+    rows: Sequence[Row], text_column: str | None = None, pair_column: str | None = None
+) -> tuple[str, str | None]:
+    """Find the column of the text and, for pairs, of the second text.
+
+    Args:
+        rows: Some rows.
+        text_column: The column of the text, if it is known.
+        pair_column: The column of the second text, if it is known.
+
+    Returns:
+        Both names; the second is None for single texts.
+    """
+    found = _pick_columns(list(rows), _Columns(text_column, pair_column))
+    assert found.text is not None
+    return found.text, found.pair
+
+
 def _to_table(rows: list[Row], columns: _Columns) -> _Table:
     """Pick the columns of the texts and labels."""
     assert columns.text is not None

@@ -130,7 +130,7 @@ class Engine:
         done = 0
         while window := list(islice(texts, WINDOW)):
             for number, text in enumerate(window, start=done):
-                _check_text(number, text)
+                check_text(f"text {number}", text)
             tokens = self.tokenise(window)
             lengths = np.array([len(ids) for ids in tokens["input_ids"]])
             order = np.argsort(-lengths, kind="stable")
@@ -155,12 +155,17 @@ class Engine:
         return self.label_names[int(answer)], float(probability)
 
 
-def _check_text(number: int, text: object) -> None:
-    """Refuse what is no text, naming it by its number."""
+def check_text(place: str, text: object) -> None:
+    """Refuse what is no text.
+
+    Args:
+        place: Where it stands.
+        text: A text or a pair of texts, one hopes.
+    """
     parts = text if isinstance(text, tuple) else (text,)
     if len(parts) > 2 or not all(isinstance(part, str) and part.strip() for part in parts):
-        raise InputError(f"text {number} is empty, or neither a text nor a pair of texts: {text!r:.60}")
+        raise InputError(f"{place} is empty, or neither a text nor a pair of texts: {text!r:.60}")
     try:
         "".join(parts).encode()
     except UnicodeEncodeError as error:
-        raise InputError(f"text {number} holds half of a surrogate pair, which is no character") from error
+        raise InputError(f"{place} holds half of a surrogate pair, which is no character") from error

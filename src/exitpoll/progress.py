@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
@@ -73,3 +74,25 @@ def counting_bar(console: Console, description: str) -> Iterator[Callable[[int, 
     with Bars(*columns, console=console, disable=not console.is_terminal) as bars:
         task = bars.add_task(description, total=None)
         yield lambda done, texts: bars.update(task, completed=done, total=texts)
+
+
+@contextmanager
+def predicting_bar(console: Console) -> Iterator[Callable[[int, float], None]]:
+    """Show how many texts are answered, how many a second, and how deep they went.
+
+    Args:
+        console: Where to show it.
+
+    Yields:
+        What to call with the number of texts done and their mean depth.
+    """
+    columns = (TextColumn("answered {task.completed} texts"), TextColumn("{task.fields[figures]}"))
+    started = time.monotonic()
+    with Bars(*columns, console=console, disable=not console.is_terminal) as bars:
+        task = bars.add_task("", total=None, figures="")
+
+        def show(done: int, depth: float) -> None:
+            rate = done / max(1e-9, time.monotonic() - started)
+            bars.update(task, completed=done, figures=f"{rate:.0f} a second · mean depth {depth:.2f}")
+
+        yield show

@@ -1,0 +1,248 @@
+"""Predictions for files of any size: constant memory, and a job that was cut off goes on where it was.
+
+Rows are answered block by block. A finished block is appended to `<output>.partial` and noted in `<output>.progress`;
+whatever stands behind the last note is dropped on resuming, so no row is lost or doubled.
+"""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+import os
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import islice
+from pathlib import Path
+from typing import Any, BinaryIO, Literal
+
+from exitpoll.data import find_text_columns
+from exitpoll.engine import Engine, Prediction, Text, check_text
+from exitpoll.errors import InputError
+from exitpoll.folders import read_json, write_json
+from exitpoll.readers import READERS, Row
+
+BLOCK = 8192  # rows that are answered and written together
+
+OnError = Literal["stop", "skip"]
+Advance = Callable[[int, float], None]  # (rows done, mean depth so far)
+
+
+@dataclass(frozen=True)
+class Summary:
+    """What a prediction job came to."""
+
+    rows: int
+    skipped: int
+    mean_depth: float
+
+
+def predict_file(
+    engine: Engine,
+    source: Path,
+    out: Path,
+    *,
+    text_column: str | None = None,
+    pair_column: str | None = None,
+    batch_size: int = 32,
+    on_error: OnError = "stop",
+    resume: bool = False,
+    about: Mapping[str, Any] | None = None,
+    advance: Advance | None = None,
+) -> Summary:
+    """Answer every row of a file and write the rows with their predictions, in the order of the file.
+
+    Args:
+        engine: Answers.
+        source: A CSV, TSV, JSONL or Parquet file.
+        out: The file to write, CSV, TSV or JSONL; it appears when all rows are in it.
+        text_column: The column of the text; found by convention if not named.
+        pair_column: The column of the second text of a pair.
+        batch_size: Most texts in a call.
+        on_error: At a row whose text cannot be answered, "stop", or "skip" it: its prediction stays empty and the
+            column `error` says why.
+        resume: Go on with a job that was cut off.
+        about: What must be the same for a job to be resumed: model, policy.
+        advance: Called after every block.
+
+    Returns:
+        How many rows were answered.
+    """
+    for path in (source, out):
+        if path.suffix.lower() not in (_WRITERS if path is out else READERS):
+            kinds = ", ".join(_WRITERS if path is out else READERS)
+            raise InputError(f"'{path}' is of an unknown kind; known kinds: {kinds}")
+    if not source.is_file():
+        raise InputError(f"'{source}' does not exist")
+    stat = source.stat()
+    identity = {"input": [stat.st_size, stat.st_mtime_ns], "on_error": on_error, **(about or {})}
+    work = _Work(out, identity, resume=resume)
+    rows = READERS[source.suffix.lower()](source)
+    for _ in islice(rows, work.rows):
+        pass
+    depth = work.depth
+    with work.open() as file:
+        while block := list(islice(rows, BLOCK)):
+            texts = _texts(block, text_column, pair_column)
+            answered = _answer(engine, texts, batch_size, on_error)
+            _write(file, out.suffix.lower(), block, answered, header=work.rows == 0, errors=on_error == "skip")
+            depth += sum(each.depth for each in answered if isinstance(each, Prediction))
+            work.note(file, len(block), sum(isinstance(each, str) for each in answered), depth)
+            if advance is not None:
+                advance(work.rows, depth / max(1, work.rows - work.skipped))
+    if not work.rows:
+        work.drop()
+        raise InputError(f"'{source}' has no rows")
+    work.publish()
+    return Summary(work.rows, work.skipped, depth / max(1, work.rows - work.skipped))
+
+
+def predict_lines(engine: Engine, lines: Iterable[str], batch_size: int = 32) -> Iterator[str]:
+    """Answer texts that come one a line.
+
+    Args:
+        engine: Answers.
+        lines: Texts; empty lines are passed over.
+        batch_size: Most texts in a call, and lines that are waited for.
+
+    Yields:
+        A line of JSON for each text, in their order.
+    """
+    texts = (line.strip() for line in lines)
+    full = (text for text in texts if text)
+    while block := list(islice(full, batch_size)):
+        for text, found in zip(block, engine(block, batch_size), strict=True):
+            row = {"text": text, "predicted": found.label, "probability": found.probability, "depth": found.depth}
+            yield json.dumps(row, ensure_ascii=False) + "\n"
+
+
+class _Work:
+    """What is there of an output that is not finished."""
+
+    def __init__(self, out: Path, identity: Mapping[str, Any], *, resume: bool) -> None:
+        """Start anew, or find what was done."""
+        self.out, self.identity = out, json.loads(json.dumps(identity))
+        self.partial = out.with_name(out.name + ".partial")
+        self.progress = out.with_name(out.name + ".progress")
+        self.rows = self.skipped = self.size = self.depth = 0
+        if not self.partial.exists():
+            return
+        noted = read_json(self.progress)
+        if not resume:
+            raise InputError(f"'{self.partial}' is a job that was cut off: say --resume, or remove it")
+        if noted is None:
+            return  # cut off before its first block was done
+        if noted.get("identity") != self.identity:
+            raise InputError(f"'{self.partial}' was begun with another input, model, policy or --on-error")
+        self.rows, self.skipped, self.size, self.depth = (noted[name] for name in ("rows", "skipped", "size", "depth"))
+
+    def open(self) -> BinaryIO:
+        """Open the file behind the last block that was noted."""
+        file = self.partial.open("r+b" if self.partial.exists() else "w+b")
+        file.truncate(self.size)
+        file.seek(self.size)
+        return file
+
+    def note(self, file: BinaryIO, rows: int, skipped: int, depth: int) -> None:
+        """Note a block once it is on the disk."""
+        file.flush()
+        os.fsync(file.fileno())
+        self.rows, self.skipped, self.size, self.depth = self.rows + rows, self.skipped + skipped, file.tell(), depth
+        done = {"rows": self.rows, "skipped": self.skipped, "size": self.size, "depth": self.depth}
+        write_json(self.progress, {"identity": self.identity, **done})
+
+    def publish(self) -> None:
+        """Put the finished file in its place."""
+        self.partial.rename(self.out)
+        self.progress.unlink(missing_ok=True)
+
+    def drop(self) -> None:
+        """Remove what was begun."""
+        self.partial.unlink(missing_ok=True)
+        self.progress.unlink(missing_ok=True)
+
+
+def _texts(block: Sequence[Row], text_column: str | None, pair_column: str | None) -> list[tuple[str, Any]]:
+    """Take the place and the text, or pair, of every row."""
+    first, second = find_text_columns(block, text_column, pair_column)
+    return [
+        (row.place, row.values.get(first) if second is None else (row.values.get(first), row.values.get(second)))
+        for row in block
+    ]
+
+
+def _answer(
+    engine: Engine, texts: Sequence[tuple[str, Any]], batch_size: int, on_error: OnError
+) -> list[Prediction | str]:
+    """Answer every text, or say why it cannot be."""
+    found: list[Prediction | str] = []
+    good: list[Text] = []
+    for place, text in texts:
+        try:
+            check_text(place, text)
+            good.append(text)
+            found.append("")
+        except InputError as error:
+            if on_error == "stop":
+                raise
+            found.append(str(error))
+    answers = iter(engine(good, batch_size))
+    return [each or next(answers) for each in found]
+
+
+def _write(
+    file: BinaryIO,
+    kind: str,
+    block: Sequence[Row],
+    answered: Sequence[Prediction | str],
+    *,
+    header: bool,
+    errors: bool,
+) -> None:
+    """Append rows with their predictions."""
+    rows = [row.values | _columns(row, each, errors=errors) for row, each in zip(block, answered, strict=True)]
+    file.write(_WRITERS[kind](rows, header).encode("utf-8"))
+
+
+def _columns(row: Row, answered: Prediction | str, *, errors: bool) -> dict[str, Any]:
+    """Name what is written beside a row's own columns."""
+    if isinstance(answered, str):
+        columns: dict[str, Any] = {"predicted": None, "probability": None, "depth": None}
+    else:
+        columns = {"predicted": answered.label, "probability": answered.probability, "depth": answered.depth}
+    if errors:
+        columns["error"] = answered if isinstance(answered, str) else None
+    for name in columns:
+        if name in row.values:
+            raise InputError(f"{row.place}: there is a column '{name}' already, which predictions need; rename it")
+    return columns
+
+
+def _separated(rows: Sequence[Mapping[str, Any]], header: bool, delimiter: str) -> str:
+    """Write rows as separated values."""
+    text = io.StringIO()
+    writer = csv.DictWriter(text, list(rows[0]), delimiter=delimiter, lineterminator="\n", extrasaction="ignore")
+    if header:
+        writer.writeheader()
+    for row in rows:
+        writer.writerow({name: _cell(value) for name, value in row.items()})
+    return text.getvalue()
+
+
+def _cell(value: Any) -> Any:
+    """Write a value into one cell: labels parted by bars, probabilities of several as JSON."""
+    if isinstance(value, tuple | list):
+        return "|".join(map(str, value))
+    return json.dumps(value, ensure_ascii=False) if isinstance(value, dict) else value
+
+
+def _json_lines(rows: Sequence[Mapping[str, Any]], _: bool) -> str:
+    """Write rows as JSON, one a line."""
+    return "".join(json.dumps(row, ensure_ascii=False, default=str) + "\n" for row in rows)
+
+
+_WRITERS: dict[str, Callable[[Sequence[Mapping[str, Any]], bool], str]] = {
+    ".csv": lambda rows, header: _separated(rows, header, ","),
+    ".tsv": lambda rows, header: _separated(rows, header, "\t"),
+    ".jsonl": _json_lines,
+}

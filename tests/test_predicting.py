@@ -1,0 +1,159 @@
+"""Files in, files out: every row once and in order, whatever kills the job."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+
+import numpy as np
+import pytest
+
+from exitpoll import Engine, InputError, Policy, predicting
+from exitpoll.predicting import predict_file, predict_lines
+from tests.tiny import toy_rows, write_tsv
+
+ROWS = toy_rows(50)
+
+
+@pytest.fixture(scope="module")
+def engine(model_folder):
+    return Engine.load(model_folder, policy=Policy("max_prob", 0.36))
+
+
+@pytest.fixture(autouse=True)
+def small_blocks(monkeypatch):
+    monkeypatch.setattr(predicting, "BLOCK", 8)
+
+
+@pytest.fixture
+def source(tmp_path):
+    return write_tsv(tmp_path / "in.tsv", ROWS)
+
+
+def rows_of(path):
+    if path.suffix == ".jsonl":
+        return [json.loads(line) for line in path.read_text().splitlines()]
+    return list(csv.DictReader(path.open(), delimiter="\t" if path.suffix == ".tsv" else ","))
+
+
+@pytest.mark.parametrize("kind", ["csv", "tsv", "jsonl"])
+def test_every_row_comes_back_with_its_prediction(engine, source, tmp_path, kind):
+    seen = []
+    done = predict_file(engine, source, tmp_path / f"out.{kind}", advance=lambda *figures: seen.append(figures))
+    found = rows_of(tmp_path / f"out.{kind}")
+    expected = engine([row[0] for row in ROWS])
+    assert [row["text"] for row in found] == [row[0] for row in ROWS]
+    assert [row["label"] for row in found] == [row[1] for row in ROWS]
+    assert [row["predicted"] for row in found] == [each.label for each in expected]
+    assert [int(row["depth"]) for row in found] == [each.depth for each in expected]
+    assert done.rows == 50
+    assert done.mean_depth == pytest.approx(np.mean([each.depth for each in expected]))
+    assert [count for count, _ in seen] == [8, 16, 24, 32, 40, 48, 50]
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["in.tsv", f"out.{kind}"]
+
+
+def test_parquet_and_pairs(engine, tmp_path):
+    from pyarrow import Table, parquet
+
+    pairs = toy_rows(12, pairs=True)
+    columns = dict(zip(("text_a", "text_b", "label"), map(list, zip(*pairs, strict=True)), strict=True))
+    parquet.write_table(Table.from_pydict(columns), tmp_path / "in.parquet")
+    predict_file(engine, tmp_path / "in.parquet", tmp_path / "out.jsonl")
+    expected = engine([row[:2] for row in pairs])
+    assert [row["predicted"] for row in rows_of(tmp_path / "out.jsonl")] == [each.label for each in expected]
+
+
+@pytest.mark.parametrize("after", [0, 1, 3])
+@pytest.mark.parametrize("torn", [b"", b"half a li"])
+def test_a_killed_job_resumes_without_a_lost_or_doubled_row(engine, source, tmp_path, after, torn):
+    out = tmp_path / "out.csv"
+
+    def kill(done, depth):
+        if done >= 8 * after:
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        predict_file(engine, source, out, advance=kill)
+    assert not out.exists()
+    with (tmp_path / "out.csv.partial").open("ab") as file:
+        file.write(torn)  # a block that was being written
+    with pytest.raises(InputError, match="is a job that was cut off: say --resume"):
+        predict_file(engine, source, out)
+    done = predict_file(engine, source, out, resume=True)
+    predict_file(engine, source, tmp_path / "whole.csv")
+    assert out.read_bytes() == (tmp_path / "whole.csv").read_bytes()
+    assert done.rows == 50
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["in.tsv", "out.csv", "whole.csv"]
+
+
+def test_another_job_is_not_resumed(engine, source, tmp_path):
+    def kill(done, depth):
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        predict_file(engine, source, tmp_path / "out.csv", about={"model": "a"}, advance=kill)
+    with pytest.raises(InputError, match="was begun with another input, model, policy or --on-error"):
+        predict_file(engine, source, tmp_path / "out.csv", about={"model": "b"}, resume=True)
+
+
+class TestErrors:
+    @pytest.fixture
+    def broken(self, tmp_path):
+        lines = [json.dumps({"text": text}) for text in ("good film", "", "bad film", None, "fine")]
+        (tmp_path / "in.jsonl").write_text("\n".join(lines))
+        return tmp_path / "in.jsonl"
+
+    def test_stop_names_the_row(self, engine, broken, tmp_path):
+        with pytest.raises(InputError, match=r"in.jsonl line 2 is empty, or neither a text nor a pair"):
+            predict_file(engine, broken, tmp_path / "out.jsonl")
+
+    def test_skip_answers_the_rest(self, engine, broken, tmp_path):
+        done = predict_file(engine, broken, tmp_path / "out.jsonl", on_error="skip")
+        found = rows_of(tmp_path / "out.jsonl")
+        assert (done.rows, done.skipped) == (5, 2)
+        assert [row["predicted"] is None for row in found] == [False, True, False, True, False]
+        assert "line 4 is empty" in found[3]["error"]
+        assert found[0]["error"] is None
+
+    def test_columns_that_predictions_need(self, engine, tmp_path):
+        write_tsv(tmp_path / "in.tsv", [("good", "1")], ("text", "depth"))
+        with pytest.raises(InputError, match="there is a column 'depth' already"):
+            predict_file(engine, tmp_path / "in.tsv", tmp_path / "out.tsv")
+
+    @pytest.mark.parametrize(
+        ("source", "out", "message"),
+        [
+            ("none.csv", "out.csv", "does not exist"),
+            ("in.txt", "out.csv", "is of an unknown kind; known kinds: .csv, .tsv, .jsonl, .parquet"),
+            ("in.tsv", "out.txt", "is of an unknown kind; known kinds: .csv, .tsv, .jsonl"),
+            ("empty.tsv", "out.csv", "has no rows"),
+        ],
+    )
+    def test_files(self, engine, source, out, message, tmp_path):
+        write_tsv(tmp_path / "in.tsv", ROWS)
+        write_tsv(tmp_path / "empty.tsv", [])
+        with pytest.raises(InputError, match=message):
+            predict_file(engine, tmp_path / source, tmp_path / out)
+        assert not (tmp_path / out).exists()
+
+
+def test_lines(engine):
+    found = [json.loads(line) for line in predict_lines(engine, io.StringIO("good film\n\nbad film\n"))]
+    assert [row["text"] for row in found] == ["good film", "bad film"]
+    assert found[0]["predicted"] == engine(["good film"])[0].label
+
+
+def test_the_verb(run, model_folder, source, tmp_path, monkeypatch):
+    out = tmp_path / "out.csv"
+    code, printed, err = run("predict", model_folder, "--input", source, "--output", out)
+    assert code == 0, err
+    assert f"wrote {out}: 50 rows, mean depth 3.00 of 3 layers" in printed
+    code, _, err = run("predict", model_folder, "--input", source, "--output", out)
+    assert (code, "exists already" in err) == (2, True)
+    code, _, err = run("predict", model_folder, "--input", source)
+    assert (code, "--output" in err) == (2, True)
+    monkeypatch.setattr("sys.stdin", io.StringIO("good film\n"))
+    code, printed, err = run("predict", model_folder, "--input", "-")
+    assert code == 0, err
+    assert json.loads(printed)["text"] == "good film"
