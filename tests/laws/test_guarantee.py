@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+from functools import cache
+
 import numpy as np
 import pytest
-from experiments.guarantee import CONFIDENCE, allowed, simulate
+from experiments import guarantee
+from experiments.guarantee import CONFIDENCE, allowed
 
 from exitpoll.trace import Trace
 
 RUNS = 300
+simulate = cache(guarantee.simulate)
 
 
 @pytest.mark.parametrize("texts", [300, 1000])
