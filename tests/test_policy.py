@@ -123,6 +123,25 @@ class TestLaws:
             inside = inside[~leaves]
         np.testing.assert_array_equal(left, replay.exit)
 
+    @pytest.mark.parametrize("name", STRATEGIES)
+    @given(seed=st.integers(0, 10**6), cap=st.integers(2, 14), level=st.sampled_from([0.0, 0.5, 1.0, 2.0]))
+    def test_ties_and_depth_caps_are_decided_alike_live_and_in_replay(self, name, seed, cap, level):
+        """Logits of a few whole numbers tie classes, votes and scores with thresholds; layers lie anywhere."""
+        generator = np.random.default_rng(seed)
+        layers = tuple(np.sort(generator.choice(np.arange(2, 15), size=6, replace=False)).tolist())
+        trace = Trace(generator.integers(3, size=(12, 6, 3)), None, layers)
+        policy = Policy(name, level, settings_of(name, 6), max_depth=max(cap, layers[0]))
+        replay = policy.decide(trace)
+        assert (replay.depth <= max(cap, layers[0])).all()
+        for row in range(len(trace)):
+            for number in range(6):
+                opinion = policy.opinion(trace.logits[row : row + 1, : number + 1])
+                fired = opinion.score[:, -1] >= policy.levels(6)[number]
+                if fired[0] or policy.ends(layers)[number]:
+                    answer = policy.answers(fired, opinion.answer[:, -1], trace.logits[row : row + 1, number])
+                    assert (replay.exit[row], replay.answer[row]) == (number, answer[0])
+                    break
+
     def test_texts_in_chunks_are_decided_alike(self, monkeypatch):
         trace = random_trace(1)
         whole = Policy("votes", 1.2).decide(trace)

@@ -18,12 +18,13 @@ if TYPE_CHECKING:
     from exitpoll.config import ExitConfig
     from exitpoll.curves import Curve, sweep
     from exitpoll.data import Splits, Texts, load_splits
+    from exitpoll.decisions import Decisions
     from exitpoll.engine import Engine, Prediction
     from exitpoll.errors import InputError
     from exitpoll.evaluation import Evaluation, evaluate
     from exitpoll.methods import METHODS, TrainingSettings
     from exitpoll.model import EarlyExitModel, EarlyExitOutput
-    from exitpoll.policy import Decisions, Policy
+    from exitpoll.policy import Policy
     from exitpoll.recording import record
     from exitpoll.trace import Trace
     from exitpoll.training import Trained, train
@@ -33,7 +34,7 @@ __version__ = version("exitpoll")
 _HOMES = {
     "METHODS": "methods",
     "Curve": "curves",
-    "Decisions": "policy",
+    "Decisions": "decisions",
     "EarlyExitModel": "model",
     "EarlyExitOutput": "model",
     "Engine": "engine",

@@ -7,9 +7,9 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from exitpoll.decisions import Decisions, probability_of
 from exitpoll.errors import InputError
 from exitpoll.numerics import predicted, sigmoid, softmax
-from exitpoll.policy import Decisions, probability_of
 from exitpoll.strategies import ask
 from exitpoll.tasks import MULTI_LABEL, REGRESSION, predictions
 from exitpoll.trace import Trace

@@ -22,9 +22,9 @@ from exitpoll.curves import POINTS, best_point, curve_of, front_of, sweep
 from exitpoll.errors import InputError
 from exitpoll.grids import GRIDS, on_grid
 from exitpoll.policy import Policy
-from exitpoll.promises import Promise, Risk, certify, full_answers, provenance
+from exitpoll.promises import Promise, Risk, by_full_model, certify, full_answers, provenance
 from exitpoll.strategies import strategy_named
-from exitpoll.tasks import DEFAULT_METRICS, METRICS, REGRESSION
+from exitpoll.tasks import METRICS, REGRESSION
 from exitpoll.trace import Trace
 
 LEAST = 20  # texts to calibrate a promise on
@@ -91,7 +91,8 @@ def _reach(trace: Trace, strategy: str | Policy, goal: dict[str, Any], metric: s
         raise InputError(f"{kind} {wanted:g} must be above 0, and finite")
     costs = np.asarray(trace.layers if kind == "speedup" else milliseconds(trace), dtype=np.float64)
     least = wanted if kind == "speedup" else costs[-1] / wanted
-    scored, metric = _scored(trace, metric)
+    scored = trace if trace.labels is not None else by_full_model(trace)
+    metric = (metric if trace.labels is not None else None) or scored.metric
     found = best_point(sweep(scored, _searched(strategy), metric=metric, costs=list(costs)), least)
     if found is None:
         fastest = f"{costs[-1] / costs[0]:.4g} times as fast" if kind == "speedup" else f"{costs[0]:.3g} ms"
@@ -109,14 +110,6 @@ def _reach(trace: Trace, strategy: str | Policy, goal: dict[str, Any], metric: s
         certificate["latency_ms"] = round(float(costs[-1] / curve.speedup[point]), 4)
         certificate["speedup"] = round(curve.policy_at(point).decide(scored).speedup, 4)
     return replace(curve.policy_at(point), certificate=certificate)
-
-
-def _scored(trace: Trace, metric: str | None) -> tuple[Trace, str]:
-    """Give a trace to score by, and the metric; without labels the full model's answers stand in for them."""
-    if trace.labels is not None:
-        return trace, metric or trace.about.get("metric") or DEFAULT_METRICS[trace.problem_type]
-    metric = "r2" if trace.problem_type == REGRESSION else "accuracy"
-    return replace(trace, labels=full_answers(trace)), metric
 
 
 def milliseconds(trace: Trace) -> list[float]:
@@ -175,10 +168,10 @@ def _front(trace: Trace, strategies: list[str | Policy] | None) -> list[Policy]:
 
     This order serves a loss of accuracy too: how often answers differ bounds it, and is far less a matter of chance.
     """
-    by_full_model = replace(trace, labels=full_answers(trace))
+    scored = by_full_model(trace)
     costs = np.asarray(trace.layers, dtype=np.float64)
     asked = candidates(trace, strategies)
-    curves = [curve_of(by_full_model, candidate, "accuracy", POINTS, costs) for candidate in asked]
+    curves = [curve_of(scored, candidate, "accuracy", POINTS, costs) for candidate in asked]
     speedup = np.concatenate([curve.speedup for curve in curves])
     score = np.concatenate([curve.score for curve in curves])
     points = [(curve, point) for curve in curves for point in range(len(curve.levels))]

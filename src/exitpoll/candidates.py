@@ -119,10 +119,14 @@ def _variants_for(trace: Trace, name: str, ks: Sequence[float]) -> list[Policy]:
 def _ask(policy: Policy, trace: Trace) -> Opinion:
     """Ask about a trace part by part: the steps on the way to an opinion are larger than it."""
     policy.check(trace)
-    parts = [policy.opinion(np.asarray(part.logits)) for part in trace.chunks()]
+    return _joined([policy.opinion(np.asarray(part.logits)) for part in trace.chunks()])
+
+
+def _joined(parts: Sequence[Opinion]) -> Opinion:
+    """Make one opinion of those on parts of a trace."""
     if len(parts) == 1:
         return parts[0]
-    return Opinion(*(np.concatenate([getattr(part, name) for part in parts]) for name in ("score", "answer")))
+    return Opinion(np.concatenate([part.score for part in parts]), np.concatenate([part.answer for part in parts]))
 
 
 # ---- hybrid ---------------------------------------------------------------------------------------------------------
@@ -226,15 +230,20 @@ def cross_fitted(trace: Trace, strategy: str, towards: Towards = "agreement", se
     """
     fit = _FITS[strategy]
     whole = fit(trace, towards)
-    opinion = _ask(whole, trace)
     part_of = np.random.default_rng(seed).permutation(len(trace)) % min(FOLDS, max(len(trace) // 2, 1))
     if part_of.max() == 0:
-        return Candidate(whole, opinion)
-    score = opinion.score.copy()
+        return Candidate(whole, _ask(whole, trace))
+    texts, opinions = [], []
     for part in range(part_of.max() + 1):
         others, own = np.flatnonzero(part_of != part), np.flatnonzero(part_of == part)
-        score[own] = _ask(fit(trace.select(others), towards), trace.select(own)).score
-    return Candidate(whole, Opinion(score, opinion.answer))
+        opinions.append(_ask(fit(trace.select(others), towards), trace.select(own)))
+        texts.append(own)
+    return Candidate(whole, _in_order(_joined(opinions), np.argsort(np.concatenate(texts))))
+
+
+def _in_order(opinion: Opinion, order: NDArray) -> Opinion:
+    """Put the texts of an opinion into another order."""
+    return Opinion(opinion.score[order], opinion.answer[order])
 
 
 _FITS: dict[str, Callable[[Trace, Towards], Policy]] = {"max_prob": fit_max_prob, "learned": fit_learned}

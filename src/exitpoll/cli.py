@@ -26,7 +26,6 @@ if TYPE_CHECKING:
     from exitpoll.model import EarlyExitModel
     from exitpoll.opening import Read
     from exitpoll.policy import Policy
-    from exitpoll.trace import Trace
     from exitpoll.training import Trained
 
 _console = Console()
@@ -162,12 +161,13 @@ def record(
         batch_size: Texts in a batch.
         overwrite: Replace an older trace.
     """
+    from exitpoll.folders import check_writable
     from exitpoll.opening import open_model, read_texts
     from exitpoll.progress import counting_bar
     from exitpoll.recording import record as record_trace
     from exitpoll.wording import not_finite
 
-    _check_writable(out, overwrite=overwrite)
+    check_writable(out, overwrite=overwrite)
     _quieten_transformers()
     opened = open_model(model)
     read = read_texts(opened, data, split, **vars(reading or Reading()))
@@ -273,13 +273,14 @@ def calibrate(
         out: The policy to write, if not in the model's folder.
     """
     from exitpoll.calibration import calibrate as calibrate_trace
-    from exitpoll.opening import policy_path
+    from exitpoll.folders import check_replaceable
+    from exitpoll.opening import check_same_model, policy_path
     from exitpoll.trace import Trace
     from exitpoll.wording import describe, not_finite
 
     recorded = Trace.load(trace)
     out = out or policy_path(model)
-    _check_replaceable(out, "strategy", "policy")
+    check_replaceable(out, "strategy", "policy")
     policy = calibrate_trace(
         recorded,
         strategy,
@@ -291,7 +292,8 @@ def calibrate(
         metric=metric,
         seed=seed,
     )
-    _check_same_model(model, trace, recorded)
+    _quieten_transformers()
+    check_same_model(model, trace, recorded)
     notes = ["note: this is a test split; keep it for exitpoll evaluate"] * (recorded.about.get("split") == "test")
     for line in (*describe(policy), *notes, *not_finite(recorded)):
         _say(line)
@@ -339,8 +341,8 @@ def evaluate(
         out: A JSON file for all figures.
     """
     from exitpoll.evaluation import evaluate as evaluate_trace
-    from exitpoll.folders import write_json
-    from exitpoll.opening import open_model, policy_path, read_texts, record_in_memory
+    from exitpoll.folders import check_replaceable, write_json
+    from exitpoll.opening import check_same_model, open_model, policy_path, read_texts, record_in_memory
     from exitpoll.policy import Policy
     from exitpoll.progress import counting_bar
     from exitpoll.recording import fingerprint, runtime_of
@@ -352,13 +354,13 @@ def evaluate(
     if by is not None and data is None:
         raise InputError("--by needs --data: a trace has no columns")
     if out is not None:
-        _check_replaceable(out, "rows", "evaluation")
+        check_replaceable(out, "rows", "evaluation")
+    _quieten_transformers()
     chosen, groups = Policy.load(policy or policy_path(model)), None
     if trace is not None:
         recorded = Trace.load(trace)
-        _check_same_model(model, trace, recorded)
+        check_same_model(model, trace, recorded)
     else:
-        _quieten_transformers()
         opened = open_model(model)
         chosen.check_source({"model": fingerprint(opened.model), "runtime": runtime_of(opened.model)})
         read = read_texts(opened, str(data), split, **vars(reading or Reading()), group_column=by)
@@ -411,21 +413,22 @@ def predict(
         overwrite: Replace an older output.
     """
     from exitpoll.engine import Engine
+    from exitpoll.folders import check_writable
     from exitpoll.policy import Policy
     from exitpoll.predicting import predict_file, predict_lines
     from exitpoll.progress import predicting_bar
 
+    if output is not None:
+        check_writable(output, overwrite=overwrite)
+    elif input != "-":
+        raise InputError("say where to write with --output")
     _quieten_transformers()
-    if input == "-":
-        engine = Engine.load(model, policy=None if policy is None else Policy.load(policy), threads=threads)
+    engine = Engine.load(model, policy=None if policy is None else Policy.load(policy), threads=threads)
+    if output is None:
         for line in predict_lines(engine, sys.stdin, batch_size):
             sys.stdout.write(line)
             sys.stdout.flush()
         return
-    if output is None:
-        raise InputError("say where to write with --output")
-    _check_writable(output, overwrite=overwrite)
-    engine = Engine.load(model, policy=None if policy is None else Policy.load(policy), threads=threads)
     with predicting_bar(_errors) as advance:
         done = predict_file(
             engine,
@@ -446,38 +449,6 @@ def predict(
 
 
 # ---- what verbs share -----------------------------------------------------------------------------------------------
-
-
-def _check_writable(out: Path, *, overwrite: bool) -> None:
-    """Refuse a file that is there already, or a folder that is not."""
-    if out.is_dir():
-        raise InputError(f"'{out}' is a folder; name a file")
-    if out.exists() and not out.is_file():
-        raise InputError(f"'{out}' is no file that could be replaced")
-    if out.exists() and not overwrite:
-        raise InputError(f"'{out}' exists already; choose another name or say --overwrite")
-    if not out.parent.is_dir():
-        raise InputError(f"there is no folder '{out.parent}' to write '{out.name}' to")
-
-
-def _check_replaceable(out: Path, field: str, kind: str) -> None:
-    """Refuse to write over anything but an older file of the same kind."""
-    from exitpoll.folders import read_json
-
-    _check_writable(out, overwrite=True)
-    if out.exists() and field not in (read_json(out) or {}):
-        raise InputError(f"'{out}' exists and is no {kind}; choose another name")
-
-
-def _check_same_model(model: str, path: Path, trace: Trace) -> None:
-    """Refuse a trace of another model."""
-    from exitpoll.model import EarlyExitModel
-    from exitpoll.recording import fingerprint
-
-    _quieten_transformers()
-    ours, theirs = fingerprint(EarlyExitModel.from_pretrained(model)), trace.about.get("model")
-    if theirs is not None and ours != theirs:
-        raise InputError(f"'{path}' was recorded from another model than '{model}': {theirs}, not {ours}")
 
 
 def _notes(read: Read) -> list[str]:

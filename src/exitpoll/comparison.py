@@ -6,13 +6,14 @@ import csv
 import io
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 import numpy as np
 
 from exitpoll.analysis import oracles, static_exit
 from exitpoll.curves import Curve, best_point
-from exitpoll.policy import Decisions
+from exitpoll.decisions import Decisions
 from exitpoll.trace import Trace
 
 SPEEDUPS = (1.3, 1.5, 2.0, 2.5, 3.0, 4.0)
@@ -39,7 +40,7 @@ class Comparison:
     oracles: Sequence[Point]
     about: Mapping[str, Any]
 
-    @property
+    @cached_property
     def best(self) -> dict[str, list[tuple[Curve, int] | None]]:
         """Of every strategy, whatever its settings, the best point at each of `SPEEDUPS` or faster; None if never."""
         names = dict.fromkeys(curve.strategy for curve in self.curves)

@@ -12,7 +12,6 @@ from exitpoll.candidates import KS, Candidate, candidates
 from exitpoll.errors import InputError
 from exitpoll.policy import Policy
 from exitpoll.tallies import tally_named
-from exitpoll.tasks import DEFAULT_METRICS, predictions
 from exitpoll.trace import Trace
 
 POINTS = 200
@@ -133,7 +132,7 @@ def sweep(
     trace.gold("a sweep")
     if not len(trace):
         raise InputError("the trace has no texts to sweep")
-    metric = metric or trace.about.get("metric") or DEFAULT_METRICS[trace.problem_type]
+    metric = metric or trace.metric
     weights = np.asarray(trace.layers if costs is None else costs, dtype=np.float64)
     if len(weights) != len(trace.layers):
         raise InputError(f"{len(weights)} costs were given for {len(trace.layers)} exits")
@@ -172,7 +171,7 @@ def curve_of(trace: Trace, candidate: Candidate, metric: str, points: int, costs
         elif number == end:
             stays = [(enters, np.full(len(trace), len(levels)), policy.answer)]
         for first, beyond, by in stays:
-            answer = opinion.answer[:, number] if by == "strategy" else _heads(trace, number)
+            answer = policy.answers_at(number, by, opinion, trace.logits)
             notes = tally.notes(gold, answer, classes).T  # (notes, texts)
             for where, sign in ((first, 1), (beyond, -1)):
                 sums = sums + sign * np.stack([np.bincount(where, note, len(levels) + 1) for note in notes], axis=-1)
@@ -181,11 +180,6 @@ def curve_of(trace: Trace, candidate: Candidate, metric: str, points: int, costs
     score = tally.score(np.cumsum(sums, axis=0)[:-1])
     mean_cost = paid.cumsum()[:-1] / len(trace)
     return Curve(policy, metric, levels, score, costs[-1] / mean_cost)
-
-
-def _heads(trace: Trace, number: int) -> NDArray:
-    """Give the answers of one exit's head."""
-    return predictions(np.asarray(trace.logits[:, number]), trace.problem_type)
 
 
 def _grid(scores: NDArray, points: int) -> NDArray:

@@ -3,18 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from exitpoll.analysis import oracles, static_exit
+from exitpoll.decisions import Decisions
 from exitpoll.errors import InputError
-from exitpoll.policy import Decisions, Policy
-from exitpoll.promises import Promise, full_answers, losses_of
+from exitpoll.policy import Policy
+from exitpoll.promises import Promise, by_full_model, losses_of
 from exitpoll.tallies import agreement, tally_named
-from exitpoll.tasks import DEFAULT_METRICS, MULTI_LABEL, REGRESSION, SINGLE_LABEL
+from exitpoll.tasks import REGRESSION
 from exitpoll.trace import CHUNK, Trace
 
 RESAMPLES = 2000
@@ -93,14 +94,12 @@ def evaluate(
         raise InputError("there are no texts to evaluate on")
     if groups is not None and len(groups) != len(trace):
         raise InputError(f"there are {len(groups)} groups for {len(trace)} texts")
-    if trace.labels is None:
-        trace, metric, shown = replace(trace, labels=full_answers(trace)), _AGREEMENT[trace.problem_type], "agreement"
-    else:
-        metric = metric or trace.about.get("metric") or DEFAULT_METRICS[trace.problem_type]
-        shown = metric
+    labelled = trace.labels is not None
+    trace = trace if labelled else by_full_model(trace)
+    metric = (metric if labelled else None) or trace.metric
     decided = {"policy": policy.decide(trace), "full model": static_exit(trace, len(trace.layers) - 1)}
     decided |= {f"layer {layer}": static_exit(trace, number) for number, layer in enumerate(trace.layers[:-1])}
-    decided |= oracles(trace) if shown != "agreement" else {}
+    decided |= oracles(trace) if labelled else {}
     decisions, full = decided["policy"], decided["full model"]
     promise = Promise.of(policy) if (policy.certificate or {}).get("met") else None
     losses = None if promise is None else losses_of(trace, decisions.answer, full.answer, promise.risk)
@@ -112,7 +111,7 @@ def evaluate(
     kept = None if promise is None or lost is None else Kept(promise, _estimate(lost), bool(lost[0] <= promise.at_most))
     parts = {} if groups is None else _rows_by_group(groups)
     return Evaluation(
-        metric=shown,
+        metric=metric if labelled else "agreement",
         texts=len(trace),
         rows=rows,
         depths=decisions.histogram,
@@ -122,9 +121,6 @@ def evaluate(
             for name, part in parts.items()
         },
     )
-
-
-_AGREEMENT = {SINGLE_LABEL: "accuracy", MULTI_LABEL: "accuracy", REGRESSION: "r2"}
 
 
 def measure(

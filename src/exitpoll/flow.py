@@ -18,7 +18,9 @@ from typing import Any, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from exitpoll.policy import Policy, probability_of
+from exitpoll.decisions import probability_of
+from exitpoll.policy import Policy
+from exitpoll.tasks import predictions
 
 FULL_TOKENS = 512  # tokens in a call beyond which larger calls are hardly faster
 LIKE_LENGTH = 1.3  # texts wait only for others that are at most so much longer: padding costs too
@@ -171,28 +173,26 @@ class Flow:
             number = self.exits.get(int(depth))
             if number is not None:
                 here = np.flatnonzero(group.depth == depth)
-                leaves = self._leaves(group, here, number)
-                if leaves.any():
-                    left.append(self._answered(group, here[leaves], number))
-                    stays[here[leaves]] = False
+                leaving, answer = self._hear(group, here, number)
+                if len(leaving):
+                    probability = probability_of(group.history[leaving, number], answer, self.policy.problem_type)
+                    left.append(Left(group.rows[leaving], number, answer, probability))
+                    stays[leaving] = False
         if stays.all():
             return left, group
         kept = np.flatnonzero(stays)
         state = self.runtime.take(group.state, kept) if len(kept) else None
         return left, _Group(group.rows[kept], state, group.depth[kept], group.history[kept])
 
-    def _leaves(self, group: _Group, here: NDArray, number: int) -> NDArray:
-        """Hear the head of an exit on some of a group and say who leaves, (texts,)."""
+    def _hear(self, group: _Group, here: NDArray, number: int) -> tuple[NDArray, NDArray]:
+        """Hear the head of an exit on some of a group: which of them leave, and what they are answered."""
         whole = len(here) == len(group.rows)
         state = group.state if whole else self.runtime.take(group.state, here)
         group.history[here, number] = self.runtime.answer(state, number)
-        if self.ends[number]:
-            return np.ones(len(here), dtype=bool)
+        heads = group.history[here, number]
+        if self.policy.threshold is None:  # one exit is asked, and its head answers
+            return here, predictions(heads, self.policy.problem_type)
         opinion = self.policy.opinion(group.history[here, : number + 1])
-        return opinion.score[:, -1] >= self.levels[number]
-
-    def _answered(self, group: _Group, leaving: NDArray, number: int) -> Left:
-        """Say what texts are answered that leave."""
-        history, kind = group.history[leaving], self.policy.problem_type
-        answer = self.policy.last_answer(history[:, : number + 1], len(self.runtime.layers))
-        return Left(group.rows[leaving], number, answer, probability_of(history[:, number], answer, kind))
+        fired = opinion.score[:, -1] >= self.levels[number]
+        leaves = fired | self.ends[number]
+        return here[leaves], self.policy.answers(fired[leaves], opinion.answer[leaves, -1], heads[leaves])

@@ -35,6 +35,36 @@ def check_free(out: Path, *, overwrite: bool) -> None:
         raise InputError(f"'{out}' exists already; choose another folder or say --overwrite")
 
 
+def check_writable(out: Path, *, overwrite: bool) -> None:
+    """Refuse a file that is there already, or a folder that is not.
+
+    Args:
+        out: The file to be written.
+        overwrite: Whether an older file may be replaced; anything else is never replaced.
+    """
+    if out.is_dir():
+        raise InputError(f"'{out}' is a folder; name a file")
+    if out.exists() and not out.is_file():
+        raise InputError(f"'{out}' is no file that could be replaced")
+    if out.exists() and not overwrite:
+        raise InputError(f"'{out}' exists already; choose another name or say --overwrite")
+    if not out.parent.is_dir():
+        raise InputError(f"there is no folder '{out.parent}' to write '{out.name}' to")
+
+
+def check_replaceable(out: Path, field: str, kind: str) -> None:
+    """Refuse to write over anything but an older file of the same kind.
+
+    Args:
+        out: The JSON file to be written.
+        field: What files of that kind have.
+        kind: What they are, for the message.
+    """
+    check_writable(out, overwrite=True)
+    if out.exists() and field not in (read_json(out) or {}):
+        raise InputError(f"'{out}' exists and is no {kind}; choose another name")
+
+
 def publish(prepared: Path, out: Path) -> None:
     """Put a finished folder in its place, in place of an older one if need be, and drop the work.
 

@@ -15,8 +15,8 @@ from exitpoll.data import Texts, load_splits, load_texts
 from exitpoll.errors import InputError
 from exitpoll.folders import read_json
 from exitpoll.model import EarlyExitModel
-from exitpoll.recording import Advance, record
-from exitpoll.tasks import DEFAULT_METRICS, REGRESSION
+from exitpoll.recording import Advance, fingerprint, record
+from exitpoll.tasks import DEFAULT_METRICS, REGRESSION, task_named
 from exitpoll.tokens import load_tokenizer
 from exitpoll.trace import Trace
 
@@ -78,6 +78,19 @@ def policy_path(model: str) -> Path:
     return Path(model) / "policy.json"
 
 
+def check_same_model(model: str, path: Path, trace: Trace) -> None:
+    """Refuse a trace of another model.
+
+    Args:
+        model: The model's folder.
+        path: The trace's file, for the message.
+        trace: The trace.
+    """
+    ours, theirs = fingerprint(EarlyExitModel.from_pretrained(model)), trace.about.get("model")
+    if theirs is not None and ours != theirs:
+        raise InputError(f"'{path}' was recorded from another model than '{model}': {theirs}, not {ours}")
+
+
 def read_texts(
     opened: Opened,
     data: str,
@@ -111,7 +124,8 @@ def read_texts(
         "label_column": label_column,
         "group_column": group_column,
     }
-    about = {"data": Path(data).name, "split": split}
+    named = task or Path(data).name
+    about = {"data": Path(data).name, "split": split, "task": named if task_named(named) else None}
     metric = opened.summary.get("metric")
     if split == "all":
         texts = load_texts(data, label_names=opened.label_names, problem_type=kind, **columns)

@@ -1,4 +1,4 @@
-"""Policy, a strategy with its settings and thresholds, and Decisions, what it decides."""
+"""Policy: a strategy with its settings and thresholds, which says when to leave and what to answer."""
 
 from __future__ import annotations
 
@@ -6,72 +6,20 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field, fields, replace
 from functools import cached_property
 from pathlib import Path
-from textwrap import shorten
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from exitpoll.decisions import Decisions, probability_of
 from exitpoll.errors import InputError
 from exitpoll.folders import read_json, write_json
-from exitpoll.numerics import sigmoid, softmax, tamed
-from exitpoll.settings import check_settings
+from exitpoll.settings import check_settings, check_threshold
 from exitpoll.strategies import Opinion, ask, strategy_named
-from exitpoll.tallies import tally_named
 from exitpoll.tasks import MULTI_LABEL, REGRESSION, SINGLE_LABEL, predictions
 from exitpoll.trace import Trace
 
 VERSION = 1
-
-
-@dataclass(frozen=True)
-class Decisions:
-    """Where texts left and what they were answered."""
-
-    exit: NDArray  # (texts,) exit numbers from 0
-    answer: NDArray  # (texts,) class numbers, or values; (texts, classes) of 0 and 1 for multi-label
-    probability: NDArray  # (texts,) what the head at that exit gives the answer, NaN for a value; or of every label
-    layers: Sequence[int]  # of each exit
-    labels: NDArray | None = None  # as the answers
-
-    @cached_property
-    def depth(self) -> NDArray:
-        """How many layers each text went through, (texts,)."""
-        return np.asarray(self.layers)[self.exit]
-
-    @property
-    def speedup(self) -> float:
-        """L ÷ mean depth."""
-        return float(self.layers[-1] / self.depth.mean()) if len(self.depth) else 1.0
-
-    @property
-    def histogram(self) -> dict[int, int]:
-        """How many texts left after each layer with an exit."""
-        counts = np.bincount(self.exit, minlength=len(self.layers))
-        return {int(layer): int(count) for layer, count in zip(self.layers, counts, strict=True)}
-
-    @property
-    def accuracy(self) -> float:
-        """Share of right answers."""
-        return self.score("accuracy")
-
-    def score(self, metric: str) -> float:
-        """Score the answers by a task's metric.
-
-        Args:
-            metric: Its name.
-
-        Returns:
-            The score.
-        """
-        if self.labels is None:
-            raise InputError("these texts have no labels, so their answers cannot be scored")
-        several, values = self.answer.ndim == 2, self.answer.dtype.kind == "f"
-        kind = MULTI_LABEL if several else REGRESSION if values else SINGLE_LABEL
-        gold = np.asarray(self.labels, dtype=np.float64 if values else np.int64)
-        classes = max(2, *(1 + int(each.max(initial=0)) for each in (gold, self.answer)))
-        tally = tally_named(metric, kind, classes)
-        return float(tally.score(tally.notes(gold, self.answer, classes).sum(axis=0)))
 
 
 @dataclass(frozen=True)
@@ -110,7 +58,7 @@ class Policy:
             raise InputError(f"certificate {self.certificate!r} must be names with values")
         if self.max_depth is not None and (not isinstance(self.max_depth, int) or self.max_depth < 1):
             raise InputError(f"max_depth {self.max_depth!r} must be a number of layers, 1 or more")
-        _check_threshold(self.threshold)
+        check_threshold(self.threshold)
 
     @property
     def name(self) -> str:
@@ -267,48 +215,49 @@ class Policy:
     def _decide(self, trace: Trace) -> tuple[NDArray, NDArray, NDArray]:
         """Decide for texts that fit into memory."""
         logits = np.asarray(trace.logits)
-        exit_number, answer = self.settle(logits, self.opinion(logits), trace.layers)
+        exit_number, answer = self._settle(logits, self.opinion(logits), trace.layers)
         heads = logits[np.arange(len(logits)), exit_number]  # (texts, classes)
         return exit_number, answer, probability_of(heads, answer, self.problem_type)
 
-    def settle(self, logits: NDArray, opinion: Opinion, layers: Sequence[int]) -> tuple[NDArray, NDArray]:
-        """Find where texts leave and what they are answered, once the strategy has spoken.
-
-        Args:
-            logits: (texts, exits, classes)
-            opinion: What the strategy makes of them.
-            layers: The layer of each exit.
-
-        Returns:
-            Exit numbers, (texts,), and answers.
-        """
+    def _settle(self, logits: NDArray, opinion: Opinion, layers: Sequence[int]) -> tuple[NDArray, NDArray]:
+        """Find exits and answers, (texts,) each, once the strategy has spoken."""
         fires = opinion.score >= self.levels(len(layers))  # (texts, exits)
         exit_number = (fires | self.ends(layers)).argmax(axis=1)
-        rows = np.arange(len(logits))
-        by_strategy = np.where(fires[rows, exit_number], self.answer == "strategy", self._falls_back_on_strategy)
-        answer = opinion.answer[rows, exit_number]
-        if not by_strategy.all():
-            heads = predictions(logits[rows, exit_number], self.problem_type)
-            answer = np.where(by_strategy.reshape(-1, *[1] * (answer.ndim - 1)), answer, heads)
-        return exit_number, answer
+        at = np.arange(len(logits)), exit_number
+        return exit_number, self.answers(fires[at], opinion.answer[at], logits[at])
 
-    def last_answer(self, logits: NDArray, exits: int) -> NDArray:
-        """Say what texts are answered that leave after the exits so far, whether they fired or reached an end.
+    def answers(self, fired: NDArray, said: NDArray, heads: NDArray) -> NDArray:
+        """Say what texts are answered that leave, because they fired or because they reached the end.
 
         Args:
-            logits: (texts, exits so far, classes)
-            exits: How many exits the model has.
+            fired: Which of them fired, (texts,).
+            said: What the strategy answers.
+            heads: What the heads there say, (texts, classes).
 
         Returns:
             Answers, (texts,), or (texts, classes) for multi-label.
         """
-        heads = predictions(logits[:, -1], self.problem_type)
-        if self.threshold is None:
-            return heads
-        opinion = self.opinion(logits)
-        fired = opinion.score[:, -1] >= self.levels(exits)[logits.shape[1] - 1]
-        by_strategy = np.where(fired, self.answer == "strategy", self.fallback == "strategy")
-        return np.where(by_strategy.reshape(-1, *[1] * (heads.ndim - 1)), opinion.answer[:, -1], heads)
+        by_strategy = np.where(fired, self.answer == "strategy", self._falls_back_on_strategy)
+        if by_strategy.all():
+            return said
+        own = predictions(heads, self.problem_type)
+        return np.where(by_strategy.reshape(-1, *[1] * (own.ndim - 1)), said, own)
+
+    def answers_at(self, number: int, by: str, opinion: Opinion, logits: NDArray) -> NDArray:
+        """Say what all texts would be answered at one exit.
+
+        Args:
+            number: The exit, counted from 0.
+            by: Whose answer counts, the "strategy"'s or the "head"'s.
+            opinion: What the strategy makes of the logits.
+            logits: (texts, exits, classes)
+
+        Returns:
+            Answers, (texts,), or (texts, classes) for multi-label.
+        """
+        if by == "strategy":
+            return opinion.answer[:, number]
+        return predictions(np.asarray(logits[:, number]), self.problem_type)
 
     @property
     def _falls_back_on_strategy(self) -> bool:
@@ -371,16 +320,6 @@ def _plain(value: Any) -> Any:
     return [_plain(each) for each in value] if isinstance(value, list | tuple) else value
 
 
-def _check_threshold(threshold: Any) -> None:
-    """Refuse a threshold that is no number, nor one number for each exit, nor None."""
-    try:
-        numbers = np.asarray(0.0 if threshold is None else threshold, dtype=np.float64)
-    except (TypeError, ValueError, OverflowError) as error:
-        raise InputError(f"threshold {shorten(repr(threshold), 60)} must be a number, or one for each exit") from error
-    if numbers.ndim > 1 or np.isnan(numbers).any():
-        raise InputError(f"threshold {threshold!r} must be a number, or one for each exit")
-
-
 def _in_words(key: str, value: Any) -> str:
     """Write a setting as people read it: k=0.5, temperatures, votes k=0.5 ≥ 1.2."""
     if key == "policies":
@@ -393,21 +332,3 @@ def _member_in_words(strategy: str, threshold: float | None = None, settings: Ma
     sign = "≤" if strategy_named(strategy).falls else "≥"
     limit = [] if threshold is None else [f"{sign} {threshold:.3g}"]
     return " ".join([strategy, *(_in_words(key, value) for key, value in (settings or {}).items()), *limit])
-
-
-def probability_of(heads: NDArray, answer: NDArray, problem_type: str) -> NDArray:
-    """Say how likely a head makes an answer.
-
-    Args:
-        heads: Logits of one exit for each text, (texts, classes).
-        answer: The answers.
-        problem_type: As in transformers.
-
-    Returns:
-        Probabilities of the answers, (texts,); of every label, (texts, classes), for multi-label; NaN for values.
-    """
-    if problem_type == MULTI_LABEL:
-        return sigmoid(tamed(heads))
-    if problem_type == REGRESSION:
-        return np.full(len(heads), np.nan)
-    return softmax(heads)[np.arange(len(heads)), answer]

@@ -15,7 +15,7 @@ from exitpoll.bounds import TESTS, upper_bound
 from exitpoll.errors import InputError
 from exitpoll.policy import Policy
 from exitpoll.tallies import agreement
-from exitpoll.tasks import DEFAULT_METRICS, predictions
+from exitpoll.tasks import REGRESSION, predictions
 from exitpoll.trace import Trace
 
 AT_ONCE = 32  # policies that are tried together
@@ -139,15 +139,7 @@ def _losses_by_exit(trace: Trace, policy: Policy, full: NDArray, risk: str) -> t
     end = int(policy.ends(trace.layers).argmax())
     opinion = policy.opinion(logits)
     answers = [(number, policy.answer) for number in range(end + 1)] + [(end, policy.fallback)]
-    losses = [
-        losses_of(
-            trace,
-            opinion.answer[:, number] if by == "strategy" else predictions(logits[:, number], trace.problem_type),
-            full,
-            risk,
-        )
-        for number, by in answers
-    ]
+    losses = [losses_of(trace, policy.answers_at(*each, opinion, logits), full, risk) for each in answers]
     return end, np.maximum.accumulate(opinion.score[:, : end + 1], axis=1), np.stack(losses, axis=1)
 
 
@@ -173,7 +165,7 @@ def _scores(trace: Trace, policy: Policy) -> dict[str, Any]:
     """Score a policy and the full model where there are labels to score by, for the certificate."""
     if trace.labels is None:
         return {}
-    metric = trace.about.get("metric") or DEFAULT_METRICS[trace.problem_type]
+    metric = trace.metric
     full = Policy(threshold=None, problem_type=trace.problem_type).decide(trace)
     score, full_score = (round(each.score(metric), 6) for each in (policy.decide(trace), full))
     return {"metric": metric, "score": score, "full_score": full_score}
@@ -202,6 +194,19 @@ def full_answers(trace: Trace) -> NDArray:
         Its answers, in the form the metrics take.
     """
     return predictions(np.asarray(trace.logits[:, -1]), trace.problem_type)
+
+
+def by_full_model(trace: Trace) -> Trace:
+    """Put the full model's answers in the place of labels, so that a score is the agreement with it.
+
+    Args:
+        trace: A trace, with labels or without.
+
+    Returns:
+        A trace to be scored by accuracy, or by r2 for values.
+    """
+    metric = "r2" if trace.problem_type == REGRESSION else "accuracy"
+    return replace(trace, labels=full_answers(trace), about={**trace.about, "metric": metric})
 
 
 def provenance(trace: Trace) -> dict[str, Any]:

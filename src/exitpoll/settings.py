@@ -1,4 +1,4 @@
-"""What settings of a strategy may be: checked once, when a policy is made, so that deciding need not."""
+"""What thresholds and settings may be: checked once, when a policy is made, so that deciding need not."""
 
 from __future__ import annotations
 
@@ -33,6 +33,20 @@ def check_settings(strategy: Any, settings: Any) -> None:
         wanted, is_right = _CHECKS[name]
         if not is_right(value):
             raise InputError(f"setting {name} {shorten(repr(value), 60)} of strategy '{strategy}' must be {wanted}")
+
+
+def check_threshold(threshold: Any) -> None:
+    """Refuse a threshold that is no number, nor one number for each exit, nor None.
+
+    Args:
+        threshold: What a policy is given.
+    """
+    try:
+        numbers = np.asarray(0.0 if threshold is None else threshold, dtype=np.float64)
+    except (TypeError, ValueError, OverflowError) as error:
+        raise InputError(f"threshold {shorten(repr(threshold), 60)} must be a number, or one for each exit") from error
+    if numbers.ndim > 1 or np.isnan(numbers).any():
+        raise InputError(f"threshold {threshold!r} must be a number, or one for each exit")
 
 
 def _keywords(function: Callable[..., Any]) -> set[str]:

@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from exitpoll.errors import InputError
-from exitpoll.tasks import MULTI_LABEL, REGRESSION, SINGLE_LABEL
+from exitpoll.tasks import DEFAULT_METRICS, MULTI_LABEL, REGRESSION, SINGLE_LABEL
 
 FORMAT = "exitpoll trace 1"
 CHUNK = 1 << 20  # logits that are worked on at a time
@@ -71,6 +71,11 @@ class Trace:
         if self.labels is not None and self.labels.ndim == 2:
             return MULTI_LABEL
         return REGRESSION if self.logits.shape[-1] == 1 else SINGLE_LABEL
+
+    @property
+    def metric(self) -> str:
+        """What to score by: the task's metric if it is noted, or what is usual."""
+        return self.about.get("metric") or DEFAULT_METRICS[self.problem_type]
 
     def gold(self, purpose: str) -> NDArray:
         """Give the labels, or say what they are missed for.
