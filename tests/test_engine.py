@@ -10,6 +10,7 @@ import pytest
 from exitpoll import Engine, InputError, Policy, Prediction, Texts, Trace, record
 from exitpoll.engine import check_text
 from exitpoll.opening import open_model
+from exitpoll.runtime import Opened
 from tests.tiny import toy_rows
 
 TEXTS = [row[0] for row in toy_rows(30)]
@@ -22,7 +23,7 @@ def folder(model_folder, tmp_path):
 
 def test_without_a_policy_it_is_the_full_model(folder, tmp_path):
     opened = open_model(str(folder))
-    trace = record(opened.model, opened.tokenizer, Texts(TEXTS), tmp_path / "t")
+    trace = record(opened, Texts(TEXTS), tmp_path / "t")
     found = Engine.load(folder)(TEXTS)
     names = ["bad", "good", "so-so"]
     assert [prediction.label for prediction in found] == [names[each] for each in trace.logits[:, -1].argmax(axis=-1)]
@@ -60,7 +61,7 @@ def test_other_problem_types(problem_type, logits, expected):
     class Fixed:
         """Says the same of every text."""
 
-        layers, shares_layers = (1,), False
+        layers, shares_layers, model, name = (1,), False, "fixed", "none"
         classes = len(logits)
 
         def __init__(self):
@@ -72,10 +73,10 @@ def test_other_problem_types(problem_type, logits, expected):
         def advance(self, state, layer):
             return state
 
-        def answer(self, state, exit_number):
+        def answer(self, state, exit_number, rows=None):
             return np.tile(np.array(logits, dtype=np.float32), (state, 1))
 
-    [found] = Engine(Fixed(), lambda texts: {"input_ids": [[1]] * len(texts)}, ["x", "y"])(["text"])
+    [found] = Engine(Opened(Fixed(), lambda texts: {"input_ids": [[1]] * len(texts)}, ["x", "y"]))(["text"])
     assert found.label == expected.label
     assert found.probability == pytest.approx(expected.probability, abs=1e-3, nan_ok=True)
 
@@ -109,7 +110,7 @@ def test_refusals(folder):
 
 def test_a_trace_and_an_engine_agree_on_what_a_policy_does(folder, tmp_path):
     opened = open_model(str(folder))
-    record(opened.model, opened.tokenizer, Texts(TEXTS), tmp_path / "t")
+    record(opened, Texts(TEXTS), tmp_path / "t")
     policy = Policy("entropy", 1.05)
     replay = policy.decide(Trace.load(tmp_path / "t"))
     assert [each.depth for each in Engine.load(folder, policy=policy)(TEXTS, 7)] == replay.depth.tolist()

@@ -8,10 +8,8 @@ from __future__ import annotations
 
 from importlib import import_module
 from importlib.metadata import version
-from types import ModuleType
+from importlib.util import find_spec
 from typing import TYPE_CHECKING
-
-from wrapt import when_imported
 
 if TYPE_CHECKING:
     from exitpoll.calibration import calibrate
@@ -24,6 +22,7 @@ if TYPE_CHECKING:
     from exitpoll.evaluation import Evaluation, evaluate
     from exitpoll.methods import METHODS, TrainingSettings
     from exitpoll.model import EarlyExitModel, EarlyExitOutput
+    from exitpoll.opening import open_model
     from exitpoll.policy import Policy
     from exitpoll.recording import record
     from exitpoll.trace import Trace
@@ -51,6 +50,7 @@ _HOMES = {
     "calibrate": "calibration",
     "evaluate": "evaluation",
     "load_splits": "data",
+    "open_model": "opening",
     "record": "recording",
     "sweep": "curves",
     "train": "training",
@@ -77,6 +77,7 @@ __all__ = [
     "calibrate",
     "evaluate",
     "load_splits",
+    "open_model",
     "record",
     "sweep",
     "train",
@@ -97,13 +98,13 @@ def __dir__() -> list[str]:
     return __all__
 
 
-@when_imported("transformers.models.auto.configuration_auto")
-def _register_config(_: ModuleType) -> None:
-    """Let AutoConfig read our config.json: the module registers itself, unless it is just being imported."""
-    import_module("exitpoll.config")
+def _register_with_transformers() -> None:
+    """Let transformers' Auto classes, and with them pipelines, load our folders, as soon as it is imported."""
+    from wrapt import when_imported
+
+    when_imported("transformers.models.auto.configuration_auto")(lambda _: import_module("exitpoll.config"))
+    when_imported("transformers.models.auto.modeling_auto")(lambda _: import_module("exitpoll.model"))
 
 
-@when_imported("transformers.models.auto.modeling_auto")
-def _register_model(_: ModuleType) -> None:
-    """Let AutoModelForSequenceClassification, and with it pipelines, load our folders."""
-    import_module("exitpoll.model")
+if find_spec("transformers") is not None:  # an exported model runs without
+    _register_with_transformers()

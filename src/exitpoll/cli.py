@@ -172,9 +172,7 @@ def record(
     opened = open_model(model)
     read = read_texts(opened, data, split, **vars(reading or Reading()))
     with counting_bar(_errors, "recording") as advance:
-        trace = record_trace(
-            opened.model, opened.tokenizer, read.texts, out, about=read.about, batch_size=batch_size, advance=advance
-        )
+        trace = record_trace(opened, read.texts, out, about=read.about, batch_size=batch_size, advance=advance)
     first, last = (trace.about["milliseconds"][number] for number in (0, -1))
     timed = f"leaving at the first exit takes {first:.3g} ms, at the last {last:.3g} ms, one text at a time"
     for line in (*_notes(read), *not_finite(trace), timed):
@@ -342,10 +340,10 @@ def evaluate(
     """
     from exitpoll.evaluation import evaluate as evaluate_trace
     from exitpoll.folders import check_replaceable, write_json
-    from exitpoll.opening import check_same_model, open_model, policy_path, read_texts, record_in_memory
+    from exitpoll.opening import check_same_model, open_model, policy_path, read_texts
     from exitpoll.policy import Policy
     from exitpoll.progress import counting_bar
-    from exitpoll.recording import fingerprint, runtime_of
+    from exitpoll.recording import record_in_memory
     from exitpoll.trace import Trace
     from exitpoll.wording import not_finite, same_texts
 
@@ -362,11 +360,11 @@ def evaluate(
         check_same_model(model, trace, recorded)
     else:
         opened = open_model(model)
-        chosen.check_source({"model": fingerprint(opened.model), "runtime": runtime_of(opened.model)})
+        chosen.check_source(opened.source)
         read = read_texts(opened, str(data), split, **vars(reading or Reading()), group_column=by)
         groups = read.texts.groups
         with counting_bar(_errors, "recording") as advance:
-            recorded = record_in_memory(opened, read, batch_size=batch_size, advance=advance)
+            recorded = record_in_memory(opened, read.texts, about=read.about, batch_size=batch_size, advance=advance)
         for line in _notes(read):
             _say(line)
     evaluation = evaluate_trace(recorded, chosen, metric=metric, groups=groups)

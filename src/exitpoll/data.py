@@ -10,7 +10,6 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from sklearn.model_selection import train_test_split
 
 from exitpoll.errors import InputError
 from exitpoll.labels import RawLabels, class_names, label_numbers, problem_of
@@ -363,6 +362,8 @@ def _checked(splits: Splits) -> Splits:
 
 def _cut(texts: Texts, kind: str, seed: int) -> tuple[Texts, Texts]:
     """Part a share from some texts, with every class in proportion where the classes are large enough."""
+    from sklearn.model_selection import train_test_split
+
     size = min(max(round(len(texts) * CUT_SHARE), 1), CUT_MOST)
     if len(texts) < 2:
         raise InputError(f"{len(texts)} text is too few to cut a split from; give dev and test files too")

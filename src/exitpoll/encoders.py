@@ -39,6 +39,11 @@ def fewer_layers(config: PreTrainedConfig, depth: int) -> PreTrainedConfig:
     return shorter
 
 
+def own_weights(config: PreTrainedConfig, index: int) -> int:
+    """Give every layer weights of its own."""
+    return index
+
+
 @dataclass(frozen=True)
 class Family:
     """How one architecture is walked; hidden is (texts, tokens, width), mask (texts, tokens) or None if unpadded."""
@@ -50,14 +55,14 @@ class Family:
     read: Callable[[Encoder, Tensor], Tensor] = same  # what a head sees of the hidden states
     pool: Callable[[Encoder, Tensor], Tensor] | None = None  # the encoder's own pooler: (texts, width)
     shorten: Callable[[PreTrainedConfig, int], PreTrainedConfig] = fewer_layers
+    weights: Callable[[PreTrainedConfig, int], int] = own_weights  # which set of weights serves a layer (from 0)
 
-
-def mean_over_tokens(hidden: Tensor, mask: Tensor | None) -> Tensor:
-    """Average the real tokens of every text: (texts, tokens, width) -> (texts, width)."""
-    if mask is None:
-        return hidden.mean(dim=1)
-    weights = mask.to(hidden.dtype).unsqueeze(-1)  # (texts, tokens, 1)
-    return (hidden * weights).sum(dim=1) / weights.sum(dim=1)
+    def shares_layers(self, config: PreTrainedConfig) -> bool:
+        """Whether one set of weights serves all layers, so that texts of any depth can run together."""
+        return (
+            config.num_hidden_layers > 1
+            and len({self.weights(config, i) for i in range(config.num_hidden_layers)}) == 1
+        )
 
 
 # ---- BERT and what descends from it -------------------------------------------------------------------------------
@@ -105,9 +110,13 @@ def albert_embed(encoder: Encoder, tokens: Tokens) -> Tensor:
 
 def albert_layer(encoder: Encoder, hidden: Tensor, context: Context, index: int) -> Tensor:
     """Run the layer group that serves this depth."""
-    groups = encoder.encoder.albert_layer_groups
-    group = index * len(groups) // encoder.config.num_hidden_layers
-    return groups[group](hidden, context["mask"])
+    group = albert_weights(encoder.config, index)
+    return encoder.encoder.albert_layer_groups[group](hidden, context["mask"])
+
+
+def albert_weights(config: PreTrainedConfig, index: int) -> int:
+    """Spread the groups of layers over the depth."""
+    return index * config.num_hidden_groups // config.num_hidden_layers
 
 
 def albert_pool(encoder: Encoder, hidden: Tensor) -> Tensor:
@@ -231,7 +240,7 @@ def modernbert_context(encoder: Encoder, hidden: Tensor, mask: Tensor | None) ->
             "attention_mask": masks[kind](config=config, inputs_embeds=hidden, attention_mask=mask),
             "position_embeddings": encoder.rotary_emb(hidden, positions, kind),
         }
-        for kind in set(config.layer_types)
+        for kind in sorted(set(config.layer_types))
     }
 
 
@@ -248,7 +257,11 @@ def modernbert_read(encoder: Encoder, hidden: Tensor) -> Tensor:
 
 def modernbert_classify(head: Head, encoder: Encoder, hidden: Tensor, mask: Tensor | None) -> Tensor:
     """Pool as the config says, then prediction head, dropout, linear."""
-    pooled = hidden[:, 0] if encoder.config.classifier_pooling == "cls" else mean_over_tokens(hidden, mask)
+    if encoder.config.classifier_pooling == "cls":
+        pooled = hidden[:, 0]
+    else:
+        weights = ones_like(hidden[..., 0]) if mask is None else mask.to(hidden.dtype)  # (texts, tokens)
+        pooled = (hidden * weights.unsqueeze(-1)).sum(dim=1) / weights.sum(dim=1, keepdim=True)
     return head.classifier(head.drop(head.head(pooled)))
 
 
@@ -258,7 +271,15 @@ _BERT = Family(bert_embed, bert_context, bert_layer, bert_classify, pool=bert_po
 _ROBERTA = Family(bert_embed, bert_context, bert_layer, sequence_classify, pool=bert_pool)
 
 FAMILIES: dict[str, Family] = {
-    "albert": Family(albert_embed, bert_context, albert_layer, albert_classify, pool=albert_pool, shorten=same_layers),
+    "albert": Family(
+        albert_embed,
+        bert_context,
+        albert_layer,
+        albert_classify,
+        pool=albert_pool,
+        shorten=same_layers,
+        weights=albert_weights,
+    ),
     "bert": _BERT,
     "camembert": _ROBERTA,
     "deberta-v2": Family(deberta_embed, deberta_context, deberta_layer, deberta_classify),

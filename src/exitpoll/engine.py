@@ -2,22 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
 
-import numpy as np
 from numpy.typing import NDArray
 
+from exitpoll.batching import Text, batches, lengths_of, pick
 from exitpoll.errors import InputError
-from exitpoll.flow import Batch, Flow, Left, Runtime, Tokens
+from exitpoll.flow import Batch, Flow, Left
+from exitpoll.opening import find_folder, open_model
 from exitpoll.policy import Policy
+from exitpoll.runtime import Opened
 from exitpoll.tasks import MULTI_LABEL, REGRESSION
 
 WINDOW = 4096  # texts that are tokenised and sorted by length at a time
-
-Text = str | tuple[str, str]  # a text, or a pair
 
 
 @dataclass(frozen=True)
@@ -32,66 +32,50 @@ class Prediction:
 class Engine:
     """A model with its policy, ready to answer; it keeps nothing between calls, so threads may share it."""
 
-    def __init__(
-        self,
-        runtime: Runtime,
-        tokenise: Callable[[Sequence[Text]], Tokens],
-        label_names: Sequence[str],
-        policy: Policy | None = None,
-    ) -> None:
-        """Put the parts together; `Engine.load` does that for a model folder.
+    def __init__(self, model: Opened, policy: Policy | None = None) -> None:
+        """Put a model and a policy together; `Engine.load` does that for a folder.
 
         Args:
-            runtime: Runs layers and heads.
-            tokenise: Turns texts or pairs into token ids, truncated as in training.
-            label_names: The classes in their order.
+            model: What `open_model` gives.
             policy: When to leave; never early by default.
         """
-        self.runtime, self.tokenise, self.label_names = runtime, tokenise, list(label_names)
-        self.policy = policy or Policy(threshold=None, problem_type=runtime.problem_type)
-        if self.policy.problem_type != runtime.problem_type:
-            raise InputError(f"the policy is for {self.policy.problem_type}, the model for {runtime.problem_type}")
-        self.policy.check_exits(len(runtime.layers))
-        self.policy.levels(len(runtime.layers))
+        self.model, self.runtime = model, model.runtime
+        self.policy = policy or Policy(threshold=None, problem_type=self.runtime.problem_type)
+        if self.policy.problem_type != self.runtime.problem_type:
+            raise InputError(f"the policy is for {self.policy.problem_type}, the model for {self.runtime.problem_type}")
+        if self.policy.source:
+            self.policy.check_source(model.source)
+        self.policy.check_exits(len(self.runtime.layers))
+        self.policy.levels(len(self.runtime.layers))
 
     @classmethod
     def load(
-        cls, folder: str | Path, *, policy: Policy | None = None, threads: int | None = None, device: str = "cpu"
+        cls,
+        folder: str | Path,
+        runtime: str | None = None,
+        *,
+        policy: Policy | None = None,
+        threads: int | None = None,
+        device: str = "cpu",
     ) -> Engine:
-        """Open a model folder.
+        """Open a folder.
 
         Args:
-            folder: What `exitpoll train` wrote, or a hub name.
+            folder: What `exitpoll train` or `exitpoll export` wrote, or a hub name.
+            runtime: "torch", "onnx" or "onnx-int8"; what the folder was written for by default. A trained folder is
+                also searched for an export of that name.
             policy: When to leave; the folder's policy.json by default, and without one never early.
-            threads: How many threads torch may use, in the whole process.
-            device: Where to run.
+            threads: How many threads to use; of torch, in the whole process.
+            device: Where torch is to run.
 
         Returns:
             The engine.
         """
-        import torch
-
-        from exitpoll.opening import open_model
-        from exitpoll.recording import fingerprint, runtime_of
-        from exitpoll.tokens import tokenise_all
-        from exitpoll.torch_runtime import TorchRuntime
-
-        if threads is not None:
-            torch.set_num_threads(threads)
-        opened = open_model(str(folder))
-        path = Path(folder) / "policy.json"
+        opened = open_model(folder, runtime, threads=threads, device=device)
+        path = find_folder(folder, runtime) / "policy.json"
         if policy is None and path.exists():
             policy = Policy.load(path)
-        if policy is not None:
-            policy.check_source({"model": fingerprint(opened.model), "runtime": runtime_of(opened.model)})
-        tokenizer, longest = opened.tokenizer, opened.model.config.max_length
-        padding = {
-            "input_ids": tokenizer.pad_token_id,
-            "attention_mask": 0,
-            "token_type_ids": tokenizer.pad_token_type_id,
-        }
-        runtime = TorchRuntime(opened.model.to(device), padding)
-        return cls(runtime, lambda texts: tokenise_all(texts, tokenizer, longest), opened.label_names, policy)
+        return cls(opened, policy)
 
     def __call__(self, texts: Sequence[Text], batch_size: int = 32) -> list[Prediction]:
         """Answer some texts.
@@ -131,18 +115,15 @@ class Engine:
         while window := list(islice(texts, WINDOW)):
             for number, text in enumerate(window, start=done):
                 check_text(f"text {number}", text)
-            tokens = self.tokenise(window)
-            lengths = np.array([len(ids) for ids in tokens["input_ids"]])
-            order = np.argsort(-lengths, kind="stable")
-            for start in range(0, len(order), batch_size):
-                rows = order[start : start + batch_size]
-                yield Batch(rows + done, {name: [column[row] for row in rows] for name, column in tokens.items()})
+            tokens = self.model.tokenise(window)
+            for rows in batches(lengths_of(tokens), batch_size):
+                yield Batch(rows + done, pick(tokens, rows))
             done += len(window)
 
     def _predictions(self, left: Left) -> Iterator[tuple[int, Prediction]]:
         """Name the answers."""
         depth = self.runtime.layers[left.exit_number]
-        for row, answer, probability in zip(left.rows, left.answer, left.probability, strict=True):
+        for row, answer, probability in zip(left.numbers, left.answer, left.probability, strict=True):
             yield int(row), Prediction(*self._named(answer, probability), depth)
 
     def _named(self, answer: NDArray, probability: NDArray) -> tuple[str | tuple[str, ...] | float, float | dict]:
@@ -150,9 +131,9 @@ class Engine:
         if self.runtime.problem_type == REGRESSION:
             return float(answer), float("nan")
         if self.runtime.problem_type == MULTI_LABEL:
-            chosen = tuple(name for name, yes in zip(self.label_names, answer, strict=True) if yes)
-            return chosen, dict(zip(self.label_names, map(float, probability), strict=True))
-        return self.label_names[int(answer)], float(probability)
+            chosen = tuple(name for name, yes in zip(self.model.label_names, answer, strict=True) if yes)
+            return chosen, dict(zip(self.model.label_names, map(float, probability), strict=True))
+        return self.model.label_names[int(answer)], float(probability)
 
 
 def check_text(place: str, text: object) -> None:

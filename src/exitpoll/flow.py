@@ -1,9 +1,10 @@
 """Keep batches full across depths: texts that go on wait for others of their depth, if and only if that pays.
 
 A text that leaves makes its batch smaller, and a small batch runs at a fraction of the speed. So texts that go on are
-run at once where enough of them are left, and otherwise wait until survivors of the next batches join them. At the end
-of the input the shallowest go first, for the deeper ones wait for them. Encoders whose layers share their weights run
-texts of any depth together.
+run at once where enough of them are left, and otherwise wait until survivors of the next batches, of like length, join
+them. At the end of the input the shallowest go first, for the deeper ones wait for them, and groups of any length are
+joined if the call that is saved is worth more than the padding that is added. Encoders whose layers share their
+weights run texts of any depth together.
 
 Nothing here knows how a layer is run: a `Runtime` does.
 """
@@ -11,55 +12,29 @@ Nothing here knows how a layer is run: a `Runtime` does.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from exitpoll.batching import Tokens, lengths_of
 from exitpoll.decisions import probability_of
 from exitpoll.policy import Policy
+from exitpoll.runtime import Runtime
 from exitpoll.tasks import predictions
 
 FULL_TOKENS = 512  # tokens in a call beyond which larger calls are hardly faster
-LIKE_LENGTH = 1.3  # texts wait only for others that are at most so much longer: padding costs too
-
-Tokens = Mapping[str, Sequence[Sequence[int]]]  # input_ids, attention_mask, …: (texts, tokens of each), unpadded
-
-
-class Runtime(Protocol):
-    """What runs embeddings, layers and heads on a state of its own kind, which holds the rows of a batch."""
-
-    layers: Sequence[int]  # of each exit
-    classes: int
-    problem_type: str
-    shares_layers: bool  # whether texts of different depths can run in one call
-
-    def embed(self, tokens: Tokens) -> Any:
-        """Make the state that enters layer 1."""
-
-    def advance(self, state: Any, layer: int) -> Any:
-        """Run layer `layer`, counted from 1."""
-
-    def answer(self, state: Any, exit_number: int) -> NDArray:
-        """Ask the head of an exit: logits, (texts, classes)."""
-
-    def take(self, state: Any, rows: NDArray) -> Any:
-        """Keep some rows, no longer than the longest of them."""
-
-    def join(self, states: Sequence[Any]) -> Any:
-        """Put rows of several states into one."""
-
-    def tokens_in(self, state: Any) -> int:
-        """Count the tokens of its longest row."""
+CALL_TOKENS = 48  # what a call costs beside its tokens, in tokens
+LIKE_LENGTH = 1.3  # texts wait for others that are at most so much longer
 
 
 @dataclass(frozen=True)
 class Batch:
     """Tokenised texts that start together."""
 
-    rows: NDArray  # (texts,) the number of each text
+    numbers: NDArray  # (texts,) the number of each text
     tokens: Tokens
 
 
@@ -67,7 +42,7 @@ class Batch:
 class Left:
     """Texts that leave together."""
 
-    rows: NDArray  # (texts,) the number of each text
+    numbers: NDArray  # (texts,) the number of each text
     exit_number: int
     answer: NDArray  # (texts,), or (texts, classes)
     probability: NDArray
@@ -75,12 +50,29 @@ class Left:
 
 @dataclass
 class _Group:
-    """Texts on their way."""
+    """Texts on their way together."""
 
-    rows: NDArray  # (texts,) the number of each text
-    state: Any
-    depth: NDArray  # (texts,) layers run so far
+    numbers: NDArray  # (texts,) the number of each text
+    lengths: NDArray  # (texts,) tokens of each
+    depth: int | NDArray  # layers run so far; (texts,) where layers share their weights and texts of any depth mix
     history: NDArray  # (texts, exits, classes) what every exit has said
+    state: Any  # holds them, and maybe others who have left
+    rows: NDArray | None = None  # (texts,) where in the state they are; None for all of it
+
+    def __len__(self) -> int:
+        """Count the texts."""
+        return len(self.numbers)
+
+    @property
+    def tokens(self) -> int:
+        """Tokens of the longest."""
+        return int(self.lengths.max())
+
+    def select(self, texts: NDArray) -> _Group:
+        """Pick some texts; the state stays as it is until it is run again."""
+        depth = self.depth if isinstance(self.depth, int) else self.depth[texts]
+        rows = texts if self.rows is None else self.rows[texts]
+        return _Group(self.numbers[texts], self.lengths[texts], depth, self.history[texts], self.state, rows)
 
 
 class Flow:
@@ -96,9 +88,9 @@ class Flow:
             refill: Whether texts may wait for others.
         """
         self.runtime, self.policy, self.batch_size, self.refill = runtime, policy, batch_size, refill
-        self.levels, self.ends = policy.levels(len(runtime.layers)), policy.ends(runtime.layers)
-        asked = np.flatnonzero(self.ends)[:1] if policy.threshold is None else range(len(runtime.layers))
-        self.exits = {runtime.layers[number]: int(number) for number in asked}  # whoever never leaves asks one head
+        self.levels, self.ends = policy.levels(len(runtime.layers)).tolist(), policy.ends(runtime.layers).tolist()
+        asked = [self.ends.index(True)] if policy.threshold is None else range(len(runtime.layers))
+        self.exits = {runtime.layers[number]: number for number in asked}  # whoever never leaves asks one head
         self.waiting: dict[tuple[int, int], list[_Group]] = {}  # by depth, 0 where layers share weights, and length
 
     def run(self, batches: Iterable[Batch]) -> Iterator[Left]:
@@ -113,86 +105,122 @@ class Flow:
         for batch in batches:
             yield from self._go_on(self._start(batch))
         while self.waiting:
-            yield from self._go_on(self._joined(min(self.waiting)))
+            yield from self._go_on(self._shallowest())
 
     def _start(self, batch: Batch) -> _Group:
         """Embed a batch."""
-        texts, runtime = len(batch.rows), self.runtime
+        texts, runtime = len(batch.numbers), self.runtime
         history = np.zeros((texts, len(runtime.layers), runtime.classes), dtype=np.float32)
-        return _Group(batch.rows, runtime.embed(batch.tokens), np.zeros(texts, dtype=np.int64), history)
+        depth = np.zeros(texts, dtype=np.int64) if runtime.shares_layers else 0
+        return _Group(batch.numbers, lengths_of(batch.tokens), depth, history, runtime.embed(batch.tokens))
 
-    def _go_on(self, group: _Group) -> Iterator[Left]:
+    def _go_on(self, group: _Group | None) -> Iterator[Left]:
         """Run a group layer by layer until it has left or too few are left of it to go on alone."""
-        while len(group.rows):
-            layer = int(group.depth[0]) + 1
-            group.state = self.runtime.advance(group.state, layer)
+        while group is not None:
             group.depth = group.depth + 1
-            left, group = self._ask(group)
+            layer = group.depth if isinstance(group.depth, int) else 1  # any: the weights are the same
+            group.state = self.runtime.advance(group.state, layer)
+            left, stay = self._ask(group)
             yield from left
-            if len(group.rows) and not self._is_enough(group):
-                key = self._key(group)
-                self.waiting.setdefault(key, []).append(group)
-                if not self._is_ready(key):
-                    return
-                group = self._joined(key)
+            group = self._fill_up(group if stay is None else group.select(stay))
 
-    def _key(self, group: _Group) -> tuple[int, int]:
-        """Say with whom a group may be joined."""
-        length = int(math.log(self.runtime.tokens_in(group.state), LIKE_LENGTH))
-        return 0 if self.runtime.shares_layers else int(group.depth[0]), length
+    # ---- heads and decisions ----------------------------------------------------------------------------------------
 
-    def _enough(self, group: _Group) -> int:
-        """Count the texts that make a call fast enough."""
-        return min(self.batch_size, max(1, FULL_TOKENS // self.runtime.tokens_in(group.state)))
+    def _ask(self, group: _Group) -> tuple[list[Left], NDArray | None]:
+        """Ask the heads at this depth: who leaves, and which texts stay; None for all."""
+        left, stays = [], None
+        for number, here in self._exits_of(group):
+            history = group.history if here is None else group.history[here]
+            history[:, number] = self.runtime.answer(group.state, number, here)
+            leaving, answer = self._decide(history, number)
+            if here is not None:
+                group.history[here] = history
+                leaving = here[leaving]
+            if len(leaving):
+                stays = np.ones(len(group), dtype=bool) if stays is None else stays
+                stays[leaving] = False
+                probability = probability_of(group.history[leaving, number], answer, self.policy.problem_type)
+                left.append(Left(group.numbers[leaving], number, answer, probability))
+        return left, None if stays is None else np.flatnonzero(stays)
 
-    def _is_enough(self, group: _Group) -> bool:
-        """Whether a group should go on by itself."""
-        return not self.refill or len(group.rows) >= self._enough(group)
+    def _exits_of(self, group: _Group) -> Iterator[tuple[int, NDArray | None]]:
+        """Go through the exits at which texts of a group are, and say which texts; None for all."""
+        if isinstance(group.depth, int):
+            if group.depth in self.exits:
+                yield self.exits[group.depth], None
+            return
+        for depth in np.unique(group.depth).tolist():
+            if depth in self.exits:
+                yield self.exits[depth], np.flatnonzero(group.depth == depth)
 
-    def _is_ready(self, key: tuple[int, int]) -> bool:
-        """Whether those who wait are enough together."""
-        groups = self.waiting[key]
-        return sum(len(group.rows) for group in groups) >= self._enough(groups[-1])
-
-    def _joined(self, key: tuple[int, int]) -> _Group:
-        """Make one group of those who wait."""
-        groups = self.waiting.pop(key)
-        if len(groups) == 1:
-            return groups[0]
-        return _Group(
-            np.concatenate([group.rows for group in groups]),
-            self.runtime.join([group.state for group in groups]),
-            np.concatenate([group.depth for group in groups]),
-            np.concatenate([group.history for group in groups]),
-        )
-
-    def _ask(self, group: _Group) -> tuple[list[Left], _Group]:
-        """Ask the heads at this depth and let those leave who may."""
-        left, stays = [], np.ones(len(group.rows), dtype=bool)
-        for depth in np.unique(group.depth):
-            number = self.exits.get(int(depth))
-            if number is not None:
-                here = np.flatnonzero(group.depth == depth)
-                leaving, answer = self._hear(group, here, number)
-                if len(leaving):
-                    probability = probability_of(group.history[leaving, number], answer, self.policy.problem_type)
-                    left.append(Left(group.rows[leaving], number, answer, probability))
-                    stays[leaving] = False
-        if stays.all():
-            return left, group
-        kept = np.flatnonzero(stays)
-        state = self.runtime.take(group.state, kept) if len(kept) else None
-        return left, _Group(group.rows[kept], state, group.depth[kept], group.history[kept])
-
-    def _hear(self, group: _Group, here: NDArray, number: int) -> tuple[NDArray, NDArray]:
-        """Hear the head of an exit on some of a group: which of them leave, and what they are answered."""
-        whole = len(here) == len(group.rows)
-        state = group.state if whole else self.runtime.take(group.state, here)
-        group.history[here, number] = self.runtime.answer(state, number)
-        heads = group.history[here, number]
+    def _decide(self, history: NDArray, number: int) -> tuple[NDArray, NDArray]:
+        """Say which texts leave at an exit and what they are answered, by all that was said so far."""
+        heads = history[:, number]
         if self.policy.threshold is None:  # one exit is asked, and its head answers
-            return here, predictions(heads, self.policy.problem_type)
-        opinion = self.policy.opinion(group.history[here, : number + 1])
+            return np.arange(len(heads)), predictions(heads, self.policy.problem_type)
+        opinion = self.policy.opinion(history[:, : number + 1])
         fired = opinion.score[:, -1] >= self.levels[number]
-        leaves = fired | self.ends[number]
-        return here[leaves], self.policy.answers(fired[leaves], opinion.answer[leaves, -1], heads[leaves])
+        leaving = np.arange(len(heads)) if self.ends[number] else fired.nonzero()[0]
+        if not len(leaving):
+            return leaving, leaving
+        return leaving, self.policy.answers(fired[leaving], opinion.answer[leaving, -1], heads[leaving])
+
+    # ---- full batches -----------------------------------------------------------------------------------------------
+
+    def _fill_up(self, group: _Group) -> _Group | None:
+        """Let a group wait that is too small for a call of its own, and give what is to be run next, if anything."""
+        if not len(group):
+            return None
+        enough = min(self.batch_size, -(-FULL_TOKENS // group.tokens)) if self.refill else 1
+        if len(group) >= enough:
+            return self._joined([group])
+        key = group.depth if isinstance(group.depth, int) else 0, int(math.log(group.tokens, LIKE_LENGTH))
+        waiting = self.waiting.setdefault(key, [])
+        waiting.append(group)
+        if sum(map(len, waiting)) < enough:
+            return None
+        return self._call(key, self.waiting.pop(key))
+
+    def _shallowest(self) -> _Group:
+        """Give what is to be run next when no more texts come: of the least depth, what is worth its padding."""
+        depth = min(self.waiting)[0]
+        keys = sorted((key for key in self.waiting if key[0] == depth), reverse=True)
+        longest = max(group.tokens for group in self.waiting[keys[0]])
+        together = []
+        for key in keys:
+            for group in self.waiting.pop(key):
+                if key == keys[0] or len(group) * (longest - group.tokens) <= CALL_TOKENS:
+                    together.append(group)
+                else:
+                    self.waiting.setdefault(key, []).append(group)
+        return self._call(keys[0], together)
+
+    def _call(self, key: tuple[int, int], groups: Sequence[_Group]) -> _Group:
+        """Join groups up to the size of a call; the rest waits."""
+        together, room = [], self.batch_size
+        for group in groups:
+            fits = min(room, len(group))
+            if fits:
+                together.append(group if fits == len(group) else group.select(np.arange(fits)))
+            if fits < len(group):
+                self.waiting.setdefault(key, []).append(group.select(np.arange(fits, len(group))))
+            room -= fits
+        return self._joined(together)
+
+    def _joined(self, groups: Sequence[_Group]) -> _Group:
+        """Make one group, with a state that holds its texts alone."""
+        first = groups[0]
+        if len(groups) == 1 and first.rows is None:
+            return first
+        state = self.runtime.gather([(group.state, group.rows) for group in groups])
+        if len(groups) == 1:
+            first.state, first.rows = state, None
+            return first
+        depths = [np.atleast_1d(group.depth) for group in groups]
+        return _Group(
+            np.concatenate([group.numbers for group in groups]),
+            np.concatenate([group.lengths for group in groups]),
+            first.depth if isinstance(first.depth, int) else np.concatenate(depths),
+            np.concatenate([group.history for group in groups]),
+            state,
+        )

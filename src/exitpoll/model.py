@@ -19,7 +19,7 @@ from transformers import (
 from transformers.utils import ModelOutput
 
 from exitpoll.config import ExitConfig
-from exitpoll.encoders import Tokens, family_of, mean_over_tokens, walk
+from exitpoll.encoders import Tokens, family_of, walk
 from exitpoll.errors import InputError
 from exitpoll.objectives import relevancy
 
@@ -323,11 +323,19 @@ class EarlyExitModel(PreTrainedModel):
     def pool(self, hidden: Tensor, mask: Tensor | None) -> Tensor:
         """Make one vector of each text: (texts, tokens, width) -> (texts, width)."""
         if self.config.pooling == "mean":
-            return mean_over_tokens(hidden, mask)
+            return _mean_over_tokens(hidden, mask)
         if self.config.pooling == "first":
             return hidden[:, 0]
         assert self.family.pool is not None
         return self.family.pool(self.encoder, hidden)
+
+
+def _mean_over_tokens(hidden: Tensor, mask: Tensor | None) -> Tensor:
+    """Average the real tokens of every text: (texts, tokens, width) -> (texts, width)."""
+    if mask is None:
+        return hidden.mean(dim=1)
+    weights = mask.to(hidden.dtype).unsqueeze(1)  # (texts, 1, tokens)
+    return torch.bmm(weights, hidden).squeeze(1) / weights.sum(dim=2)
 
 
 def _tokens(input_ids: Tensor, attention_mask: Tensor | None, token_type_ids: Tensor | None) -> Tokens:

@@ -2,40 +2,22 @@
 
 from __future__ import annotations
 
-import tempfile
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Literal
 
-import numpy as np
-from transformers import PreTrainedTokenizerBase
-
 from exitpoll.data import Texts, load_splits, load_texts
 from exitpoll.errors import InputError
+from exitpoll.exported import MANIFEST, Manifest
 from exitpoll.folders import read_json
-from exitpoll.model import EarlyExitModel
-from exitpoll.recording import Advance, fingerprint, record
+from exitpoll.runtime import Opened
 from exitpoll.tasks import DEFAULT_METRICS, REGRESSION, task_named
-from exitpoll.tokens import load_tokenizer
 from exitpoll.trace import Trace
 
+RUNTIMES = ("torch", "onnx", "onnx-int8")
+
 Split = Literal["train", "calibration", "test", "all"]
-
-
-@dataclass(frozen=True)
-class Opened:
-    """A model, its tokenizer and the summary of its training."""
-
-    model: EarlyExitModel
-    tokenizer: PreTrainedTokenizerBase
-    summary: Mapping[str, Any]
-
-    @property
-    def label_names(self) -> list[str]:
-        """The classes, in their order."""
-        config = self.model.config
-        return [config.id2label[number] for number in range(config.num_labels)]
 
 
 @dataclass(frozen=True)
@@ -47,21 +29,80 @@ class Read:
     notes: tuple[str, ...] = ()
 
 
-def open_model(model: str) -> Opened:
-    """Open a model folder, or one on the hub.
+def open_model(
+    folder: str | Path, runtime: str | None = None, *, threads: int | None = None, device: str = "cpu"
+) -> Opened:
+    """Open a model: a folder that `exitpoll train` or `exitpoll export` wrote, or one on the hub.
 
     Args:
-        model: Its path or name.
+        folder: Its path or name.
+        runtime: "torch", "onnx" or "onnx-int8"; what the folder was written for by default. A trained folder is also
+            searched for an export of that name.
+        threads: How many threads to use.
+        device: Where torch is to run.
 
     Returns:
-        What is in it.
+        The model.
     """
-    loaded = EarlyExitModel.from_pretrained(model)
-    path = Path(model) / "training.json"
+    if runtime is not None and runtime not in RUNTIMES:
+        raise InputError(f"runtime '{runtime}' is unknown; choose one of: {', '.join(RUNTIMES)}")
+    if threads is not None and threads < 1:
+        raise InputError(f"threads {threads} must be at least 1")
+    found = find_folder(folder, runtime)
+    if not (found / MANIFEST).exists():
+        return _open_trained(folder, threads, device)
+    from exitpoll.onnx_runtime import open_exported
+
+    if device != "cpu":
+        raise InputError(f"'{found}' is for ONNX Runtime on the CPU; device '{device}' needs a trained folder")
+    return replace(open_exported(found, threads), summary=_read_summary(found))
+
+
+def find_folder(folder: str | Path, runtime: str | None = None) -> Path:
+    """Find the folder that holds what a runtime runs.
+
+    Args:
+        folder: A trained folder, or an export.
+        runtime: As for `open_model`.
+
+    Returns:
+        The folder itself, or an export below it.
+    """
+    folder = Path(folder)
+    if (folder / MANIFEST).exists():
+        kind = Manifest.load(folder).kind
+        if runtime not in (None, kind):
+            raise InputError(f"'{folder}' was exported for {kind}, not {runtime}")
+        return folder
+    if runtime in (None, "torch"):
+        return folder
+    if not (folder / runtime / MANIFEST).exists():
+        flag = " --int8" if runtime == "onnx-int8" else ""
+        raise InputError(f"'{folder}' has no export for {runtime}; make one: exitpoll export {folder}{flag}")
+    return find_folder(folder / runtime, runtime)
+
+
+def _open_trained(folder: str | Path, threads: int | None, device: str) -> Opened:
+    """Open a folder with torch."""
+    import torch
+
+    from exitpoll.model import EarlyExitModel
+    from exitpoll.tokens import load_tokenizer
+    from exitpoll.torch_runtime import opened
+
+    if threads is not None:
+        torch.set_num_threads(threads)
+    model = EarlyExitModel.from_pretrained(str(folder))
+    return opened(model.to(device), load_tokenizer(folder), _read_summary(Path(folder)))
+
+
+def _read_summary(folder: Path) -> Mapping[str, Any]:
+    """Read the summary of a training; nothing if there is none."""
+    path = folder / "training.json"
     summary = read_json(path) if path.exists() else {}
     if summary is None or not isinstance(summary.get("settings", {}), dict):
         raise InputError(f"'{path}' is broken: how training cut the splits cannot be told; restore it or remove it")
-    return Opened(loaded, load_tokenizer(model), summary)
+    return summary
 
 
 def policy_path(model: str) -> Path:
@@ -79,16 +120,17 @@ def policy_path(model: str) -> Path:
 
 
 def check_same_model(model: str, path: Path, trace: Trace) -> None:
-    """Refuse a trace of another model.
+    """Refuse a trace of another model or runtime.
 
     Args:
         model: The model's folder.
         path: The trace's file, for the message.
         trace: The trace.
     """
-    ours, theirs = fingerprint(EarlyExitModel.from_pretrained(model)), trace.about.get("model")
-    if theirs is not None and ours != theirs:
-        raise InputError(f"'{path}' was recorded from another model than '{model}': {theirs}, not {ours}")
+    for name, ours in open_model(model).source.items():
+        theirs = trace.about.get(name, ours)
+        if ours != theirs:
+            raise InputError(f"'{path}' was recorded from another {name} than '{model}': {theirs}, not {ours}")
 
 
 def read_texts(
@@ -117,7 +159,7 @@ def read_texts(
     Returns:
         The texts.
     """
-    kind = opened.model.config.problem_type
+    kind = opened.runtime.problem_type
     columns: dict[str, Any] = {
         "text_column": text_column,
         "pair_column": pair_column,
@@ -128,13 +170,13 @@ def read_texts(
     about = {"data": Path(data).name, "split": split, "task": named if task_named(named) else None}
     metric = opened.summary.get("metric")
     if split == "all":
-        texts = load_texts(data, label_names=opened.label_names, problem_type=kind, **columns)
+        texts = load_texts(data, label_names=list(opened.label_names), problem_type=kind, **columns)
         return Read(texts, about | {"metric": metric or DEFAULT_METRICS[kind]})
     seed = opened.summary.get("settings", {}).get("seed")
     splits = load_splits(
         data,
         task=task,
-        label_names=None if kind == REGRESSION else opened.label_names,
+        label_names=None if kind == REGRESSION else list(opened.label_names),
         problem_type=kind,
         seed=seed if isinstance(seed, int) and seed >= 0 else 0,
         **columns,
@@ -144,23 +186,3 @@ def read_texts(
             f"'{data}' has no {split} split, and how training cut it is not known; use a file and --split all"
         )
     return Read(getattr(splits, split), about | {"metric": metric or splits.metric}, tuple(splits.notes))
-
-
-def record_in_memory(opened: Opened, read: Read, *, batch_size: int = 64, advance: Advance | None = None) -> Trace:
-    """Ask every exit about some texts without keeping a file.
-
-    Args:
-        opened: The model.
-        read: The texts.
-        batch_size: Texts in a batch.
-        advance: Called after every batch.
-
-    Returns:
-        The trace.
-    """
-    with tempfile.TemporaryDirectory() as scratch:
-        path = Path(scratch) / "trace.safetensors"
-        trace = record(
-            opened.model, opened.tokenizer, read.texts, path, about=read.about, batch_size=batch_size, advance=advance
-        )
-        return Trace(np.array(trace.logits), read.texts.labels, trace.layers, trace.about)

@@ -23,10 +23,10 @@ from exitpoll import objectives
 from exitpoll.data import Splits
 from exitpoll.errors import InputError
 from exitpoll.frozen import FrozenTexts, HeadsOnly
+from exitpoll.inference import record_features
 from exitpoll.journal import Journal
 from exitpoll.methods import SCHEDULES, TrainingSettings
 from exitpoll.model import EarlyExitModel
-from exitpoll.recording import record_features
 from exitpoll.tasks import REGRESSION, SINGLE_LABEL
 from exitpoll.tokens import TokenisedTexts
 from exitpoll.trainer import (

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -11,6 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 from transformers import AutoTokenizer, PreTrainedConfig, PreTrainedTokenizerBase
 
+from exitpoll.batching import Text, Tokens, lengths_of, pick, split_pairs
 from exitpoll.data import Texts
 from exitpoll.errors import InputError
 
@@ -22,7 +23,7 @@ _POSITIONS_AFTER_PADDING = {"camembert", "mpnet", "roberta", "xlm-roberta"}
 class TokenisedTexts:
     """Texts as token ids, unpadded; a dataset as torch's loaders and transformers' Trainer take it."""
 
-    columns: Mapping[str, Sequence[Sequence[int]]]  # input_ids, attention_mask, …: (texts, tokens of each)
+    columns: Tokens  # input_ids, attention_mask, …
     labels: NDArray | None
     truncated: int  # how many texts were longer than the encoder reads
 
@@ -40,13 +41,13 @@ class TokenisedTexts:
     @property
     def lengths(self) -> NDArray:
         """How many tokens each text has, (texts,)."""
-        return np.array([len(ids) for ids in self.columns["input_ids"]], dtype=np.int64)
+        return lengths_of(self.columns)
 
     def sorted_by_length(self) -> TokenisedTexts:
         """Put the longest first, so that a batch holds texts of like length."""
         order = np.argsort(-self.lengths, kind="stable")
-        columns = {name: [column[row] for row in order] for name, column in self.columns.items()}
-        return TokenisedTexts(columns, None if self.labels is None else self.labels[order], self.truncated)
+        labels = None if self.labels is None else self.labels[order]
+        return TokenisedTexts(pick(self.columns, order), labels, self.truncated)
 
 
 def load_tokenizer(name_or_folder: str | Path) -> PreTrainedTokenizerBase:
@@ -96,9 +97,7 @@ def tokenise(texts: Texts, tokenizer: PreTrainedTokenizerBase, max_length: int) 
     )
 
 
-def tokenise_all(
-    texts: Sequence[str | tuple[str, str]], tokenizer: PreTrainedTokenizerBase, max_length: int
-) -> Mapping[str, Sequence[Sequence[int]]]:
+def tokenise_all(texts: Sequence[Text], tokenizer: PreTrainedTokenizerBase, max_length: int) -> Tokens:
     """Turn texts or pairs into token ids, as `tokenise` does, without counting what is truncated.
 
     Args:
@@ -109,11 +108,7 @@ def tokenise_all(
     Returns:
         Token ids and what goes with them, unpadded.
     """
-    pairs = [isinstance(text, tuple) for text in texts]
-    if any(pairs) and not all(pairs):
-        raise InputError("some texts are pairs and some are not")
-    first = [text[0] if isinstance(text, tuple) else text for text in texts]
-    second = [text[1] for text in texts if isinstance(text, tuple)] or None
+    first, second = split_pairs(texts)
     return dict(tokenizer(first, second, truncation=True, max_length=max_length))
 
 
@@ -140,16 +135,17 @@ def readable_length(config: PreTrainedConfig, wanted: int) -> int:
     return min(wanted, config.max_position_embeddings - offset)
 
 
-def batches(lengths: NDArray, batch_size: int) -> Iterator[NDArray]:
-    """Group texts of like length, longest first, so that a lack of memory shows at once.
+def padding_of(tokenizer: PreTrainedTokenizerBase) -> dict[str, int]:
+    """Say what each kind of tokens is padded with.
 
     Args:
-        lengths: Tokens of each text, (texts,).
-        batch_size: Texts in a batch.
+        tokenizer: The encoder's tokenizer.
 
-    Yields:
-        The row numbers of each batch.
+    Returns:
+        A filler for each name that a tokenizer may give.
     """
-    order = np.argsort(-lengths, kind="stable")
-    for start in range(0, len(order), batch_size):
-        yield order[start : start + batch_size]
+    return {
+        "input_ids": tokenizer.pad_token_id,
+        "attention_mask": 0,
+        "token_type_ids": tokenizer.pad_token_type_id,
+    }

@@ -2,18 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import hashlib
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property, partial
+from typing import Any
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor
 from torch.nn import functional
+from transformers import PreTrainedTokenizerBase
 
+from exitpoll.batching import Tokens, lengths_of, padded
 from exitpoll.encoders import Context
-from exitpoll.flow import Tokens
 from exitpoll.model import EarlyExitModel
+from exitpoll.runtime import Opened
+from exitpoll.tokens import padding_of, tokenise_all
 
 
 @dataclass(frozen=True)
@@ -27,62 +33,70 @@ class TorchState:
 
 
 class TorchRuntime:
-    """An early-exit model as a runtime; it holds no state of its own, so threads may share it."""
+    """An early-exit model as a runtime."""
 
-    def __init__(self, model: EarlyExitModel, padding: dict[str, int]) -> None:
+    def __init__(self, model: EarlyExitModel, padding: Mapping[str, int]) -> None:
         """Take a model.
 
         Args:
             model: The model; it is put into evaluation mode.
             padding: What to pad each kind of tokens with.
         """
-        self.model, self.padding = model.eval(), padding
+        self.weights, self.padding = model.eval(), padding
         config = model.config
+        self.name = f"torch {str(model.dtype).removeprefix('torch.')}"
         self.layers: Sequence[int] = tuple(config.exits)
         self.classes, self.problem_type = config.num_labels, config.problem_type
-        self.shares_layers = getattr(config.encoder, "num_hidden_groups", 0) == 1
+        self.shares_layers = model.family.shares_layers(config.encoder)
+
+    @cached_property
+    def model(self) -> str:
+        """A fingerprint of the weights."""
+        return fingerprint(self.weights)
+
+    @property
+    def threads(self) -> int:
+        """How many threads torch uses."""
+        return torch.get_num_threads()
+
+    @property
+    def device(self) -> str:
+        """Where the model runs."""
+        return str(self.weights.device)
 
     @torch.inference_mode()
     def embed(self, tokens: Tokens) -> TorchState:
         """Pad texts to the longest and embed them."""
-        lengths = np.array([len(ids) for ids in tokens["input_ids"]])
-        longest = int(lengths.max())
-        padded = {
-            name: torch.tensor([[*row, *[self.padding[name]] * (longest - len(row))] for row in rows])
-            for name, rows in tokens.items()
+        lengths = lengths_of(tokens)
+        longest, device = int(lengths.max()), self.weights.device
+        given = {
+            name: torch.from_numpy(padded(column, longest, self.padding[name])).to(device)
+            for name, column in tokens.items()
         }
-        on_device = {name: ids.to(self.model.device) for name, ids in padded.items()}
-        return self._state(self.model.family.embed(self.model.encoder, on_device), lengths)
+        return self._state(self.weights.family.embed(self.weights.encoder, given), lengths)
 
     @torch.inference_mode()
     def advance(self, state: TorchState, layer: int) -> TorchState:
         """Run a layer, counted from 1."""
-        hidden = self.model.family.layer(self.model.encoder, state.hidden, state.context, layer - 1)
+        hidden = self.weights.family.layer(self.weights.encoder, state.hidden, state.context, layer - 1)
         return TorchState(hidden, state.lengths, state.mask, state.context)
 
     @torch.inference_mode()
-    def answer(self, state: TorchState, exit_number: int) -> NDArray:
-        """Ask the head of an exit."""
-        read = self.model.family.read(self.model.encoder, state.hidden)
-        return self.model.answer(exit_number, read, state.mask).float().cpu().numpy()
+    def answer(self, state: TorchState, exit_number: int, rows: NDArray | None = None) -> NDArray:
+        """Ask the head of an exit about all rows, or some."""
+        read = self.weights.family.read(self.weights.encoder, _rows(state.hidden, rows))
+        mask = None if state.mask is None else _rows(state.mask, rows)
+        return self.weights.answer(exit_number, read, mask).float().cpu().numpy()
 
     @torch.inference_mode()
-    def take(self, state: TorchState, rows: NDArray) -> TorchState:
-        """Keep some rows, trimmed to the longest of them."""
-        lengths = state.lengths[rows]
-        kept = torch.from_numpy(rows).to(state.hidden.device)
-        return self._state(state.hidden[kept, : int(lengths.max())], lengths)
-
-    @torch.inference_mode()
-    def join(self, states: Sequence[TorchState]) -> TorchState:
-        """Put several states into one, padded to the longest."""
-        longest = max(state.hidden.shape[1] for state in states)
-        parts = [functional.pad(state.hidden, (0, 0, 0, longest - state.hidden.shape[1])) for state in states]
-        return self._state(torch.cat(parts), np.concatenate([state.lengths for state in states]))
-
-    def tokens_in(self, state: TorchState) -> int:
-        """Count the tokens of the longest row."""
-        return state.hidden.shape[1]
+    def gather(self, parts: Sequence[tuple[TorchState, NDArray | None]]) -> TorchState:
+        """Put rows of several states into one, no longer than the longest of them."""
+        lengths = [state.lengths if rows is None else state.lengths[rows] for state, rows in parts]
+        longest = int(max(each.max() for each in lengths))
+        pieces = [_rows(state.hidden, rows)[:, :longest] for state, rows in parts]
+        if len(pieces) > 1:
+            pieces = [functional.pad(piece, (0, 0, 0, longest - piece.shape[1])) for piece in pieces]
+        return self._state(torch.cat(pieces) if len(pieces) > 1 else pieces[0], np.concatenate(lengths))
 
     def _state(self, hidden: Tensor, lengths: NDArray) -> TorchState:
         """Work out mask and context, once for all layers that these rows go through together."""
@@ -90,4 +104,47 @@ class TorchRuntime:
         if lengths.min() < hidden.shape[1]:
             real = np.arange(hidden.shape[1]) < lengths[:, None]
             mask = torch.from_numpy(real.astype(np.int64)).to(hidden.device)
-        return TorchState(hidden, lengths, mask, self.model.family.context(self.model.encoder, hidden, mask))
+        return TorchState(hidden, lengths, mask, self.weights.family.context(self.weights.encoder, hidden, mask))
+
+
+def _rows(tensor: Tensor, rows: NDArray | None) -> Tensor:
+    """Pick some rows, or all."""
+    return tensor if rows is None else tensor[torch.from_numpy(rows).to(tensor.device)]
+
+
+def fingerprint(model: EarlyExitModel) -> str:
+    """Tell a model's weights from any others, wherever they are kept.
+
+    Args:
+        model: The model.
+
+    Returns:
+        16 hexadecimal digits.
+    """
+    digest = hashlib.sha256()
+    for name, tensor in sorted(model.state_dict().items()):
+        digest.update(f"{name} {tensor.dtype} {tuple(tensor.shape)}".encode())
+        digest.update(tensor.detach().cpu().contiguous().flatten().view(torch.uint8).numpy())
+    return digest.hexdigest()[:16]
+
+
+def opened(
+    model: EarlyExitModel, tokenizer: PreTrainedTokenizerBase, summary: Mapping[str, Any] | None = None
+) -> Opened:
+    """Make a model in memory ready to read texts.
+
+    Args:
+        model: The model.
+        tokenizer: Its tokenizer.
+        summary: Of its training.
+
+    Returns:
+        What `open_model` gives for a folder.
+    """
+    config = model.config
+    return Opened(
+        TorchRuntime(model, padding_of(tokenizer)),
+        partial(tokenise_all, tokenizer=tokenizer, max_length=config.max_length),
+        [config.id2label[number] for number in range(config.num_labels)],
+        summary or {},
+    )

@@ -20,9 +20,9 @@ from exitpoll.data import Splits, Texts
 from exitpoll.errors import InputError
 from exitpoll.folders import check_free, partial_of, publish, read_json, write_json
 from exitpoll.frozen import check_heads_below
+from exitpoll.inference import record_logits
 from exitpoll.methods import SCHEDULES, TrainingSettings
 from exitpoll.model import EarlyExitModel
-from exitpoll.recording import record_logits
 from exitpoll.stages import JOURNAL_NAME, Job, objective_for, run_stages
 from exitpoll.tasks import REGRESSION
 from exitpoll.tokens import TokenisedTexts, readable_length, tokenise

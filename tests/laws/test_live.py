@@ -11,9 +11,9 @@ import torch
 
 from exitpoll import EarlyExitModel, Policy, Texts, record
 from exitpoll.engine import Engine
+from exitpoll.exporting import export
 from exitpoll.strategies import STRATEGIES
-from exitpoll.tokens import tokenise_all
-from exitpoll.torch_runtime import TorchRuntime
+from exitpoll.torch_runtime import opened
 from tests.samples import settings_of
 from tests.tiny import CONFIGS, FILLERS, LAYERS, WORDS, save_tiny, tiny_tokenizer
 
@@ -30,25 +30,25 @@ def some_texts(count, seed=0):
 TEXTS = some_texts(40)
 
 
-@pytest.fixture(scope="module", params=CONFIGS)
-def recorded(request, tmp_path_factory):
-    """A tiny model of every family with heads that say something, and its trace of the texts."""
-    folder = tmp_path_factory.mktemp("model")
-    save_tiny(request.param, folder / "encoder")
+def talking_model(name, folder, exits=None):
+    """A tiny model whose heads say something."""
+    save_tiny(name, folder / "encoder")
     torch.manual_seed(1)
-    model = EarlyExitModel.from_encoder(folder / "encoder", labels=NAMES).eval()
+    model = EarlyExitModel.from_encoder(folder / "encoder", labels=NAMES, exits=exits, max_length=32).eval()
     with torch.no_grad():
         for parameter in model.heads.parameters():
             parameter.normal_(0, 0.5)
-    trace = record(model, tiny_tokenizer(), Texts(TEXTS), folder / "trace", batch_size=7)
-    return model, trace
+    return model
 
 
-def engine_for(model, policy):
-    tokenizer = tiny_tokenizer()
-    padding = {"input_ids": model.config.encoder.pad_token_id, "attention_mask": 0, "token_type_ids": 0}
-    runtime = TorchRuntime(model, padding)
-    return Engine(runtime, lambda texts: tokenise_all(texts, tokenizer, 40), NAMES, policy)
+@pytest.fixture(scope="module", params=[(name, runtime) for name in CONFIGS for runtime in ("torch", "onnx")])
+def recorded(request, tmp_path_factory):
+    """A tiny model of every family, for torch and for ONNX Runtime, and its trace of the texts."""
+    name, runtime = request.param
+    folder = tmp_path_factory.mktemp("model")
+    model = talking_model(name, folder)
+    ready = opened(model, tiny_tokenizer()) if runtime == "torch" else export(model, tiny_tokenizer(), folder)
+    return ready, record(ready, Texts(TEXTS), folder / "trace", batch_size=7)
 
 
 def mixed_policy(name, trace):
@@ -77,7 +77,7 @@ def check(found, policy, trace, texts=None):
 def test_live_equals_replay(recorded, name):
     model, trace = recorded
     policy = mixed_policy(name, trace)
-    engine = engine_for(model, policy)
+    engine = Engine(model, policy)
     order = np.random.default_rng(0).permutation(len(TEXTS))
     for batch_size in (1, 3, 8, 32):
         check(engine([TEXTS[row] for row in order], batch_size), policy, trace, order)
@@ -90,39 +90,34 @@ def test_all_leave_at_once_or_nobody_early(recorded, threshold):
     model, trace = recorded
     policy = Policy("max_prob", threshold)
     for batch_size in (1, 8):
-        found = engine_for(model, policy)(TEXTS, batch_size)
+        found = Engine(model, policy)(TEXTS, batch_size)
         check(found, policy, trace)
         assert {prediction.depth for prediction in found} == {1 if threshold == -1e9 else LAYERS}
 
 
-@pytest.fixture(scope="module")
-def bert(tmp_path_factory):
+@pytest.fixture(scope="module", params=["torch", "onnx"])
+def bert(request, tmp_path_factory):
     folder = tmp_path_factory.mktemp("bert")
-    save_tiny("bert", folder / "encoder")
-    torch.manual_seed(1)
-    model = EarlyExitModel.from_encoder(folder / "encoder", labels=NAMES, exits=[1, 3]).eval()
-    with torch.no_grad():
-        for parameter in model.heads.parameters():
-            parameter.normal_(0, 0.5)
-    return model
+    model = talking_model("bert", folder, exits=[1, 3])
+    return opened(model, tiny_tokenizer()) if request.param == "torch" else export(model, tiny_tokenizer(), folder)
 
 
 def test_exits_that_are_not_after_every_layer(bert, tmp_path):
-    trace = record(bert, tiny_tokenizer(), Texts(TEXTS), tmp_path / "trace")
+    trace = record(bert, Texts(TEXTS), tmp_path / "trace")
     for rules in ({}, {"max_depth": 1}, {"fallback": "head"}, {"answer": "head"}):
         policy = Policy("soft_votes", 0.6, {"k": 0.5}, **rules)
-        check(engine_for(bert, policy)(TEXTS, 8), policy, trace)
+        check(Engine(bert, policy)(TEXTS, 8), policy, trace)
 
 
 def test_many_texts_of_mixed_length_come_back_in_order(bert, tmp_path):
     texts = some_texts(10_000, seed=1)
-    trace = record(bert, tiny_tokenizer(), Texts(texts), tmp_path / "trace", batch_size=256)
+    trace = record(bert, Texts(texts), tmp_path / "trace", batch_size=256)
     policy = Policy("max_prob", float(np.median(np.asarray(Policy("max_prob").opinion(trace.logits).score[:, 0]))))
-    check(engine_for(bert, policy)(texts, 64), policy, trace)
+    check(Engine(bert, policy)(texts, 64), policy, trace)
 
 
 def test_one_text_and_none(bert):
-    engine = engine_for(bert, Policy("max_prob", 0.5))
+    engine = Engine(bert, Policy("max_prob", 0.5))
     assert engine([]) == []
     assert len(engine(["good film"])) == 1
     assert [number for number, _ in engine.stream(iter(["good film"]))] == [0]
@@ -137,14 +132,14 @@ def test_texts_leave_before_the_last_is_read(bert):
             read.append(number)
             yield FILLERS[number % len(FILLERS)]
 
-    next(engine_for(bert, Policy("max_prob", 0.0)).stream(source(), 32))
+    next(Engine(bert, Policy("max_prob", 0.0)).stream(source(), 32))
     assert len(read) < 20_000
 
 
 def test_threads_may_share_an_engine_and_engines_a_process(bert, tmp_path):
-    trace = record(bert, tiny_tokenizer(), Texts(TEXTS), tmp_path / "trace")
+    trace = record(bert, Texts(TEXTS), tmp_path / "trace")
     policies = [Policy("max_prob", 0.6), Policy("votes", 1.2)]
-    engines = [engine_for(bert, policy) for policy in policies]
+    engines = [Engine(bert, policy) for policy in policies]
     with ThreadPoolExecutor(4) as pool:
         jobs = [(engine.policy, pool.submit(partial(engine, TEXTS, 5))) for engine in engines * 4]
         for policy, job in jobs:

@@ -1,0 +1,168 @@
+"""Run an exported model with ONNX Runtime, one layer at a time; needs onnxruntime, tokenizers and NumPy."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from exitpoll.batching import Text, Tokens, lengths_of, padded, split_pairs
+from exitpoll.errors import InputError, MissingExtraError
+from exitpoll.exported import TOKENIZER, Manifest
+from exitpoll.runtime import Opened
+
+if TYPE_CHECKING:
+    from onnxruntime import InferenceSession, SessionOptions
+
+
+@dataclass(frozen=True)
+class OnnxState:
+    """The rows of a batch between two layers."""
+
+    hidden: NDArray  # (texts, tokens, width)
+    lengths: NDArray  # (texts,) real tokens; padding stands on the right
+    mask: NDArray  # (texts, tokens)
+    context: dict[str, NDArray]  # what every layer needs beside the hidden states
+
+
+class OnnxRuntime:
+    """The stages of an export as a runtime."""
+
+    def __init__(self, folder: Path, manifest: Manifest, threads: int | None) -> None:
+        """Load the stages.
+
+        Args:
+            folder: The folder of the export.
+            manifest: How its files go together.
+            threads: How many threads to use; as many as there are cores by default.
+        """
+        self.threads, self.device = threads or len(os.sched_getaffinity(0)), "cpu"
+        self.name, self.model, self.padding = manifest.runtime, manifest.model, manifest.padding
+        self.layers: Sequence[int] = tuple(manifest.exits)
+        self.classes, self.problem_type = len(manifest.label_names), manifest.problem_type
+        self.shares_layers = len(manifest.layers) > 1 and len(set(manifest.layers)) == 1
+        load = cache(lambda name, threads: _Stage(folder / name, _session_options(threads)))
+        self._embedding: _Stage = load(manifest.embedding, 1)  # small stages take less time than waking threads
+        self._context: _Stage = load(manifest.context, 1)
+        self._layers: list[_Stage] = [load(name, self.threads) for name in manifest.layers]
+        self._heads: list[_Stage] = [load(name, 1) for name in manifest.heads]
+
+    def embed(self, tokens: Tokens) -> OnnxState:
+        """Pad texts to the longest and embed them."""
+        lengths = lengths_of(tokens)
+        longest = int(lengths.max())
+        given = {name: padded(tokens[name], longest, filler) for name, filler in self.padding.items()}
+        mask = _mask(lengths, longest)
+        return self._state(self._embedding({**given, "attention_mask": mask})[0], lengths, mask)
+
+    def advance(self, state: OnnxState, layer: int) -> OnnxState:
+        """Run a layer, counted from 1."""
+        [hidden] = self._layers[layer - 1]({"hidden": state.hidden, **state.context})
+        return OnnxState(hidden, state.lengths, state.mask, state.context)
+
+    def answer(self, state: OnnxState, exit_number: int, rows: NDArray | None = None) -> NDArray:
+        """Ask the head of an exit about all rows, or some."""
+        hidden, mask = (state.hidden, state.mask) if rows is None else (state.hidden[rows], state.mask[rows])
+        return self._heads[exit_number]({"hidden": hidden, "mask": mask})[0]
+
+    def gather(self, parts: Sequence[tuple[OnnxState, NDArray | None]]) -> OnnxState:
+        """Put rows of several states into one, no longer than the longest of them."""
+        lengths = np.concatenate([state.lengths if rows is None else state.lengths[rows] for state, rows in parts])
+        longest = int(lengths.max())
+        hidden = np.zeros((len(lengths), longest, parts[0][0].hidden.shape[2]), dtype=np.float32)
+        start = 0
+        for state, rows in parts:
+            piece = state.hidden[:, :longest] if rows is None else state.hidden[rows, :longest]
+            hidden[start : start + len(piece), : piece.shape[1]] = piece
+            start += len(piece)
+        return self._state(hidden, lengths, _mask(lengths, longest))
+
+    def _state(self, hidden: NDArray, lengths: NDArray, mask: NDArray) -> OnnxState:
+        """Work out the context, once for all layers that these rows go through together."""
+        given = self._context({"hidden": hidden, "mask": mask})
+        return OnnxState(hidden, lengths, mask, dict(zip(self._context.outputs, given, strict=True)))
+
+
+class _Stage:
+    """One ONNX graph."""
+
+    def __init__(self, path: Path, options: SessionOptions) -> None:
+        """Load the graph."""
+        from onnxruntime import InferenceSession
+
+        if not path.is_file():
+            raise InputError(f"'{path}' is missing; export the model anew")
+        try:
+            session: InferenceSession = InferenceSession(str(path), options, providers=["CPUExecutionProvider"])
+        except Exception as error:  # ONNX Runtime has a class of its own for every way in which a file can be broken
+            raise InputError(f"'{path}' cannot be loaded: {error}; export the model anew") from error
+        self._run: Callable[[Any, Any], list[NDArray]] = session.run
+        self._inputs = [each.name for each in session.get_inputs()]
+        self.outputs = [each.name for each in session.get_outputs()]
+
+    def __call__(self, given: dict[str, NDArray]) -> list[NDArray]:
+        """Run the graph on what it wants of what is given."""
+        return self._run(None, {name: given[name] for name in self._inputs})
+
+
+def _mask(lengths: NDArray, longest: int) -> NDArray:
+    """Mark the real tokens: (texts, tokens)."""
+    return (np.arange(longest) < lengths[:, None]).astype(np.int64)
+
+
+def _session_options(threads: int) -> SessionOptions:
+    """Let the threads of a stage rest as soon as it is done.
+
+    By default they go on spinning for work, while those of the next stage need the cores: up to ten times slower.
+    """
+    try:
+        from onnxruntime import SessionOptions
+    except ImportError as error:
+        raise MissingExtraError("running an exported model", "onnx") from error
+    options = SessionOptions()
+    options.log_severity_level = 3  # errors
+    options.intra_op_num_threads = threads
+    options.add_session_config_entry("session.force_spinning_stop", "1")
+    return options
+
+
+def open_exported(folder: Path, threads: int | None = None) -> Opened:
+    """Open an export.
+
+    Args:
+        folder: Its folder.
+        threads: How many threads to use.
+
+    Returns:
+        The model.
+    """
+    manifest = Manifest.load(folder)
+    runtime = OnnxRuntime(folder, manifest, threads)
+    return Opened(runtime, _tokenise_with(folder, manifest), manifest.label_names)
+
+
+def _tokenise_with(folder: Path, manifest: Manifest) -> Callable[[Sequence[Text]], Tokens]:
+    """Turn texts into token ids as transformers does with the same tokenizer."""
+    from tokenizers import Tokenizer
+
+    try:
+        tokenizer = Tokenizer.from_file(str(folder / TOKENIZER))
+    except Exception as error:  # tokenizers raises nothing more special
+        raise InputError(f"'{folder / TOKENIZER}' cannot be read: {error}; export the model anew") from error
+    tokenizer.no_padding()
+    tokenizer.enable_truncation(manifest.max_length, direction=manifest.truncation_side)
+    with_types = "token_type_ids" in manifest.padding
+
+    def tokenise(texts: Sequence[Text]) -> Tokens:
+        first, second = split_pairs(texts)
+        encoded = tokenizer.encode_batch_fast(first if second is None else list(zip(first, second, strict=True)))
+        tokens = {"input_ids": [each.ids for each in encoded]}
+        return {**tokens, "token_type_ids": [each.type_ids for each in encoded]} if with_types else tokens
+
+    return tokenise

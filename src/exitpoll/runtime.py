@@ -1,0 +1,63 @@
+"""What runs a model one layer at a time, whatever it is made with, and what goes with it to read texts."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Protocol
+
+from numpy.typing import NDArray
+
+from exitpoll.batching import Text, Tokens
+
+
+class Runtime(Protocol):
+    """Runs embeddings, layers and heads on a state of its own kind, which holds the rows of a batch.
+
+    It keeps nothing between calls, so threads may share it.
+    """
+
+    name: str  # "torch float32", "onnx int8", …: traces and policies of one do not serve another
+    layers: Sequence[int]  # of each exit
+    classes: int
+    problem_type: str
+    shares_layers: bool  # whether texts of different depths can run in one call
+
+    @property
+    def model(self) -> str:
+        """What tells the weights from any others."""
+
+    @property
+    def threads(self) -> int:
+        """How many threads it uses."""
+
+    @property
+    def device(self) -> str:
+        """Where it runs."""
+
+    def embed(self, tokens: Tokens) -> Any:
+        """Make the state that enters layer 1."""
+
+    def advance(self, state: Any, layer: int) -> Any:
+        """Run layer `layer`, counted from 1."""
+
+    def answer(self, state: Any, exit_number: int, rows: NDArray | None = None) -> NDArray:
+        """Ask the head of an exit about all rows, or some: logits, (texts, classes)."""
+
+    def gather(self, parts: Sequence[tuple[Any, NDArray | None]]) -> Any:
+        """Put rows of several states, or all, into one, no longer than the longest of them."""
+
+
+@dataclass(frozen=True)
+class Opened:
+    """A model, ready to read texts."""
+
+    runtime: Runtime
+    tokenise: Callable[[Sequence[Text]], Tokens]  # truncated as in training
+    label_names: Sequence[str]  # the classes, in their order
+    summary: Mapping[str, Any] = field(default_factory=dict)  # of its training
+
+    @property
+    def source(self) -> dict[str, str]:
+        """What traces and policies note of the model that they are for."""
+        return {"model": self.runtime.model, "runtime": self.runtime.name}
