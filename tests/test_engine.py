@@ -70,7 +70,7 @@ def test_other_problem_types(problem_type, logits, expected):
         def embed(self, tokens):
             return len(tokens["input_ids"])
 
-        def advance(self, state, layer):
+        def advance(self, state, layers):
             return state
 
         def answer(self, state, exit_number, rows=None):

@@ -91,6 +91,9 @@ class Flow:
         self.levels, self.ends = policy.levels(len(runtime.layers)).tolist(), policy.ends(runtime.layers).tolist()
         asked = [self.ends.index(True)] if policy.threshold is None else range(len(runtime.layers))
         self.exits = {runtime.layers[number]: number for number in asked}  # whoever never leaves asks one head
+        depths = np.arange(max(self.exits))
+        following = np.array(sorted(self.exits))[np.searchsorted(sorted(self.exits), depths, side="right")]
+        self.next_exit = following if runtime.shares_layers else following.tolist()  # after each depth
         self.waiting: dict[tuple[int, int], list[_Group]] = {}  # by depth, 0 where layers share weights, and length
 
     def run(self, batches: Iterable[Batch]) -> Iterator[Left]:
@@ -117,12 +120,21 @@ class Flow:
     def _go_on(self, group: _Group | None) -> Iterator[Left]:
         """Run a group layer by layer until it has left or too few are left of it to go on alone."""
         while group is not None:
-            group.depth = group.depth + 1
-            layer = group.depth if isinstance(group.depth, int) else 1  # any: the weights are the same
-            group.state = self.runtime.advance(group.state, layer)
+            self._advance(group)
             left, stay = self._ask(group)
             yield from left
             group = self._fill_up(group if stay is None else group.select(stay))
+
+    def _advance(self, group: _Group) -> None:
+        """Run a group to the next exit, or to where the first of its texts reaches one."""
+        if isinstance(group.depth, int):
+            exit_layer = self.next_exit[group.depth]
+            group.state = self.runtime.advance(group.state, range(group.depth + 1, exit_layer + 1))
+            group.depth = exit_layer
+        else:
+            steps = int((self.next_exit[group.depth] - group.depth).min())
+            group.state = self.runtime.advance(group.state, [1] * steps)  # any layer: the weights are the same
+            group.depth = group.depth + steps
 
     # ---- heads and decisions ----------------------------------------------------------------------------------------
 
@@ -146,8 +158,7 @@ class Flow:
     def _exits_of(self, group: _Group) -> Iterator[tuple[int, NDArray | None]]:
         """Go through the exits at which texts of a group are, and say which texts; None for all."""
         if isinstance(group.depth, int):
-            if group.depth in self.exits:
-                yield self.exits[group.depth], None
+            yield self.exits[group.depth], None
             return
         for depth in np.unique(group.depth).tolist():
             if depth in self.exits:

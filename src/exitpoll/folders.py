@@ -109,6 +109,6 @@ def read_json(path: Path) -> dict | None:
 
 
 def _is_model_folder(folder: Path) -> bool:
-    """Whether a folder holds a model of ours."""
-    config = read_json(folder / "config.json")
-    return config is not None and config.get("model_type") == "exitpoll"
+    """Whether a folder holds a model of ours, trained or exported."""
+    config = read_json(folder / "config.json") or {}
+    return config.get("model_type") == "exitpoll" or "precision" in (read_json(folder / "exported.json") or {})

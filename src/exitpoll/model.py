@@ -9,6 +9,7 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
+from torch.nn import functional
 from transformers import (
     AutoConfig,
     AutoModel,
@@ -51,7 +52,11 @@ class MLPHead(nn.Module):
 
     def forward(self, pooled: Tensor) -> Tensor:
         """Map (texts, width) to (texts, classes)."""
-        return self.out(self.dropout(torch.tanh(self.hidden(pooled))))
+        # One text through small maps: what modules add to calling them would take as long as the maps themselves.
+        hidden = torch.tanh(functional.linear(pooled, self.hidden.weight, self.hidden.bias))
+        if self.training:
+            hidden = self.dropout(hidden)
+        return functional.linear(hidden, self.out.weight, self.out.bias)
 
 
 class LinearHead(nn.Module):

@@ -61,9 +61,11 @@ class OnnxRuntime:
         mask = _mask(lengths, longest)
         return self._state(self._embedding({**given, "attention_mask": mask})[0], lengths, mask)
 
-    def advance(self, state: OnnxState, layer: int) -> OnnxState:
-        """Run a layer, counted from 1."""
-        [hidden] = self._layers[layer - 1]({"hidden": state.hidden, **state.context})
+    def advance(self, state: OnnxState, layers: Sequence[int]) -> OnnxState:
+        """Run some layers, counted from 1, one after another."""
+        hidden = state.hidden
+        for layer in layers:
+            [hidden] = self._layers[layer - 1]({"hidden": hidden, **state.context})
         return OnnxState(hidden, state.lengths, state.mask, state.context)
 
     def answer(self, state: OnnxState, exit_number: int, rows: NDArray | None = None) -> NDArray:

@@ -96,3 +96,25 @@ def predicting_bar(console: Console) -> Iterator[Callable[[int, float], None]]:
             bars.update(task, completed=done, figures=f"{rate:.0f} a second · mean depth {depth:.2f}")
 
         yield show
+
+
+@contextmanager
+def stages_bar(console: Console) -> Iterator[Callable[[str, int, int], None]]:
+    """Show one thing after another being done.
+
+    Args:
+        console: Where to show it.
+
+    Yields:
+        What to call with what is being done, how much of it is done and how much there is.
+    """
+    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
+    with Bars(*columns, console=console, disable=not console.is_terminal) as bars:
+        tasks: dict[str, TaskID] = {}
+
+        def show(what: str, done: int, of: int) -> None:
+            if what not in tasks:
+                tasks[what] = bars.add_task(what)
+            bars.update(tasks[what], completed=done, total=of)
+
+        yield show

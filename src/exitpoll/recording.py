@@ -51,7 +51,7 @@ def record(
         raise InputError("there are no texts to record")
     if batch_size < 1:
         raise InputError(f"batch_size {batch_size} must be at least 1")
-    runtime, given = model.runtime, _as_given(texts)
+    runtime, given = model.runtime, given_texts(texts)
     shapes: dict[str, Any] = {"logits": ((len(texts), len(runtime.layers), runtime.classes), np.float32)}
     if texts.labels is not None:
         shapes["labels"] = (texts.labels.shape, texts.labels.dtype)
@@ -106,8 +106,15 @@ def record_in_memory(
         return Trace(np.array(trace.logits), texts.labels, trace.layers, trace.about)
 
 
-def _as_given(texts: Texts) -> list[Text]:
-    """Give texts or pairs one by one."""
+def given_texts(texts: Texts) -> list[Text]:
+    """Give texts or pairs one by one.
+
+    Args:
+        texts: The texts.
+
+    Returns:
+        What tokenisers and engines take.
+    """
     return list(texts.first) if texts.second is None else list(zip(texts.first, texts.second, strict=True))
 
 
@@ -147,9 +154,7 @@ def time_exits(runtime: Runtime, tokens: Tokens) -> list[float]:
 
 def _walk(runtime: Runtime, tokens: Tokens) -> Iterator[NDArray]:
     """Run a batch through all layers: the logits of each exit, (texts, classes)."""
-    numbers = {layer: number for number, layer in enumerate(runtime.layers)}
-    state = runtime.embed(tokens)
-    for layer in range(1, runtime.layers[-1] + 1):
-        state = runtime.advance(state, layer)
-        if layer in numbers:
-            yield runtime.answer(state, numbers[layer])
+    state, depth = runtime.embed(tokens), 0
+    for number, layer in enumerate(runtime.layers):
+        state, depth = runtime.advance(state, range(depth + 1, layer + 1)), layer
+        yield runtime.answer(state, number)

@@ -38,8 +38,8 @@ class Runtime(Protocol):
     def embed(self, tokens: Tokens) -> Any:
         """Make the state that enters layer 1."""
 
-    def advance(self, state: Any, layer: int) -> Any:
-        """Run layer `layer`, counted from 1."""
+    def advance(self, state: Any, layers: Sequence[int]) -> Any:
+        """Run some layers, counted from 1, one after another."""
 
     def answer(self, state: Any, exit_number: int, rows: NDArray | None = None) -> NDArray:
         """Ask the head of an exit about all rows, or some: logits, (texts, classes)."""

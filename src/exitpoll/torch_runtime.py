@@ -76,9 +76,11 @@ class TorchRuntime:
         return self._state(self.weights.family.embed(self.weights.encoder, given), lengths)
 
     @torch.inference_mode()
-    def advance(self, state: TorchState, layer: int) -> TorchState:
-        """Run a layer, counted from 1."""
-        hidden = self.weights.family.layer(self.weights.encoder, state.hidden, state.context, layer - 1)
+    def advance(self, state: TorchState, layers: Sequence[int]) -> TorchState:
+        """Run some layers, counted from 1, one after another."""
+        hidden, run, encoder = state.hidden, self.weights.family.layer, self.weights.encoder
+        for layer in layers:
+            hidden = run(encoder, hidden, state.context, layer - 1)
         return TorchState(hidden, state.lengths, state.mask, state.context)
 
     @torch.inference_mode()

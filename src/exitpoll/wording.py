@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -14,6 +14,9 @@ from exitpoll.policy import Policy
 from exitpoll.progress import percent
 from exitpoll.promises import Promise
 from exitpoll.trace import Trace
+
+if TYPE_CHECKING:
+    from exitpoll.delivery import Delivered
 
 
 def describe(policy: Policy) -> list[str]:
@@ -169,3 +172,39 @@ def not_finite(trace: Trace) -> list[str]:
     if not broken:
         return []
     return [f"note: {broken} of {len(trace)} texts have logits that are not finite; these never leave early"]
+
+
+WORTH_A_NOTE = 0.005  # half a point
+
+
+def delivered_in_words(delivered: Delivered) -> list[str]:
+    """Say what an export came to: what it costs, and what became of the policy.
+
+    Args:
+        delivered: The export.
+
+    Returns:
+        A few lines.
+    """
+    return [*_cost(delivered), *_policy_in_words(delivered), f"wrote {delivered.folder}, for {delivered.runtime}"]
+
+
+def _cost(delivered: Delivered) -> list[str]:
+    """Compare the full export with the full model."""
+    if delivered.before is None or delivered.after is None:
+        unknown = "note: what int8 costs was not measured; --data says it"
+        return [unknown] if delivered.runtime.endswith("int8") else []
+    lost = delivered.before - delivered.after
+    note = f"; note: that is {100 * lost:.1f} points less" if lost > WORTH_A_NOTE else ""
+    scores = f"{percent(delivered.before)} % before, {percent(delivered.after)} % exported"
+    return [f"{delivered.metric} of all layers on {delivered.texts} texts: {scores}{note}"]
+
+
+def _policy_in_words(delivered: Delivered) -> list[str]:
+    """Say by what texts of an export leave."""
+    policy = delivered.policy
+    if policy is None:
+        return ["note: it has no policy, and no text leaves early; exitpoll record and exitpoll calibrate make one"]
+    if "carried_from" in policy.source:
+        return [f"the policy goes with it: {policy.name}, {_threshold(policy)}"]
+    return describe(policy) if policy.certificate else [f"the policy goes with it as it is: {policy.name}"]

@@ -1,0 +1,171 @@
+"""From a trained folder to an exported one: stages, tokenizer and a policy of its own, whole or not at all."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from exitpoll.batching import Text
+from exitpoll.calibration import calibrate
+from exitpoll.data import Texts
+from exitpoll.errors import InputError
+from exitpoll.exported import MANIFEST
+from exitpoll.exporting import export, probe_texts
+from exitpoll.folders import check_free, partial_of, publish
+from exitpoll.model import EarlyExitModel
+from exitpoll.policy import Policy
+from exitpoll.promises import Promise
+from exitpoll.quantising import TEXTS, quantise
+from exitpoll.recording import given_texts, record, record_in_memory
+from exitpoll.runtime import Opened
+from exitpoll.tasks import METRICS, predictions
+from exitpoll.tokens import load_tokenizer
+from exitpoll.torch_runtime import opened
+from exitpoll.trace import Trace
+
+OnProgress = Callable[[str, int, int], None]  # (what is being done, how much of it, of how much)
+
+
+@dataclass(frozen=True)
+class Delivered:
+    """What an export came to."""
+
+    folder: Path
+    runtime: str
+    policy: Policy | None  # None if there was none, or none that would hold
+    metric: str | None = None  # what follows is measured only on labelled texts
+    texts: int = 0
+    before: float | None = None  # the score of the full model
+    after: float | None = None  # and of the full export
+
+
+def deliver(
+    model: str,
+    to: Path,
+    *,
+    int8: bool = False,
+    texts: Texts | None = None,
+    about: Mapping[str, Any] | None = None,
+    overwrite: bool = False,
+    on_progress: OnProgress | None = None,
+) -> Delivered:
+    """Export a trained folder; its policy goes with it, calibrated anew where there are texts.
+
+    In float32 an export says what the model says to the last few bits, and so a policy holds for it as it is. In int8
+    it does not: without texts to calibrate on, an int8 export has no policy.
+
+    Args:
+        model: The trained folder.
+        to: The folder to write.
+        int8: Whether to quantise weights and activations.
+        texts: Calibration texts; the ranges of int8 activations are measured on them too, on random words without.
+        about: What is known of these texts: data, split, metric.
+        overwrite: Whether an older export may be replaced.
+        on_progress: Called as the work goes on.
+
+    Returns:
+        What was written.
+    """
+    check_free(to, overwrite=overwrite)
+    if (Path(model) / MANIFEST).exists():
+        raise InputError(f"'{model}' is an export already; name the trained folder")
+    source, show = _Source(model), on_progress or _say_nothing
+    work = partial_of(to)
+    shutil.rmtree(work, ignore_errors=True)
+    try:
+        exported, prepared = _write(source, work, None if texts is None else given_texts(texts), int8, show)
+        delivered = Delivered(to, exported.runtime.name, source.policy)
+        if texts is not None:
+            delivered = _measure(source, exported, texts, about or {}, prepared, delivered, show)
+        elif source.policy is not None:
+            delivered = replace(delivered, policy=_carried(source.policy, exported))
+        if delivered.policy is not None:
+            delivered.policy.save(prepared / "policy.json")
+        publish(prepared, to)
+    finally:
+        shutil.rmtree(work, ignore_errors=True)
+    return delivered
+
+
+class _Source:
+    """What is in a trained folder."""
+
+    def __init__(self, folder: str) -> None:
+        """Load it."""
+        self.model, self.tokenizer = EarlyExitModel.from_pretrained(folder), load_tokenizer(folder)
+        policy, summary = Path(folder) / "policy.json", Path(folder) / "training.json"
+        self.policy = Policy.load(policy) if policy.exists() else None
+        self.summary = summary if summary.exists() else None
+
+
+def _say_nothing(what: str, done: int, of: int) -> None:
+    """Show no progress."""
+
+
+def _write(
+    source: _Source, work: Path, texts: Sequence[Text] | None, int8: bool, show: OnProgress
+) -> tuple[Opened, Path]:
+    """Write the stages, and say where."""
+    prepared = work / "float32"
+    prepared.mkdir(parents=True)
+    exported = export(source.model, source.tokenizer, prepared, advance=partial(show, "translating"))
+    if int8:
+        whole, prepared = prepared, work / "int8"
+        prepared.mkdir()
+        some = probe_texts(source.tokenizer, TEXTS) if texts is None else texts
+        exported = quantise(whole, prepared, some, advance=partial(show, "measuring ranges"))
+    if source.summary is not None:
+        shutil.copy(source.summary, prepared)
+    return exported, prepared
+
+
+def _measure(
+    source: _Source,
+    exported: Opened,
+    texts: Texts,
+    about: Mapping[str, Any],
+    prepared: Path,
+    delivered: Delivered,
+    show: OnProgress,
+) -> Delivered:
+    """Ask model and export about the calibration texts, and calibrate the policy anew."""
+    model, path = opened(source.model, source.tokenizer), prepared / "calibration.safetensors"
+    before = record_in_memory(model, texts, about=about, advance=partial(show, "asking the model"))
+    after = record(exported, texts, path, about=about, advance=partial(show, "asking the export"))
+    policy = _recalibrated(source.policy, after)
+    if after.labels is None:
+        return replace(delivered, policy=policy)
+    gold, metric = after.gold("a score"), after.metric
+    scores = [METRICS[metric](gold, predictions(each.logits[:, -1], each.problem_type)) for each in (before, after)]
+    return replace(delivered, policy=policy, metric=metric, texts=len(after), before=scores[0], after=scores[1])
+
+
+def _recalibrated(policy: Policy | None, trace: Trace) -> Policy | None:
+    """Calibrate for the same goal with the same strategy; what was never calibrated stays as it is."""
+    certificate = {} if policy is None else policy.certificate or {}
+    if policy is None or not certificate:
+        return policy
+    promise = Promise.of(policy)
+    if promise is None:
+        return calibrate(trace, policy.strategy, metric=_metric(certificate), **certificate["goal"])
+    return calibrate(trace, policy.strategy, max_drop=promise.at_most, confidence=promise.confidence, risk=promise.risk)
+
+
+def _metric(certificate: Mapping[str, Any]) -> str | None:
+    """Read by what a policy was chosen; None where that was the agreement with the full model."""
+    return certificate["metric"] if certificate["metric"] in METRICS else None
+
+
+def _carried(policy: Policy, exported: Opened) -> Policy | None:
+    """Let a policy go with an export in float32, or with any if it was never calibrated."""
+    if not policy.source:
+        return policy
+    if exported.runtime.name != "onnx float32":
+        return None
+    certificate = dict(policy.certificate or {})
+    source = {**policy.source, "runtime": exported.runtime.name, "carried_from": policy.source.get("runtime")}
+    return replace(policy, certificate={**certificate, "about": source})
