@@ -97,7 +97,7 @@ def test_sweep_beside_the_trace_and_without_matplotlib(recorded, run, monkeypatc
     monkeypatch.setitem(__import__("sys").modules, "matplotlib.figure", None)
     code, out, err = run("sweep", recorded / "test.safetensors", "--strategies", "margin")
     assert code == 0, err
-    assert "no figure: drawing curves needs more packages: pip install 'exitpoll[plots]'" in out
+    assert "no figure: drawing figures needs more packages: pip install 'exitpoll[plots]'" in out
     assert (recorded / "test-sweep" / "curves.json").exists()
 
 

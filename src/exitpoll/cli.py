@@ -494,6 +494,63 @@ def export(
         _say(line)
 
 
+@app.command
+def bench(
+    model: str,
+    /,
+    *,
+    data: str,
+    split: Split = "test",
+    reading: Annotated[Reading | None, Parameter(name="*")] = None,
+    texts: int = 500,
+    batch_sizes: Annotated[list[int] | None, Parameter(consume_multiple=True, negative="")] = None,
+    rounds: int = 3,
+    threads: int | None = None,
+    compiled: bool = False,
+    out: Path | None = None,
+) -> None:
+    """Time a calibrated model, and its exports, beside what one would run instead: wall-clock speed-up, in ratios.
+
+    Example: exitpoll bench trec-bert --data trec
+
+    Args:
+        model: The model folder, with its policy.json; exports in it are timed too.
+        data: The texts: a file, a folder, a known task or a hub dataset.
+        split: Which split of the data; all takes a file as it is.
+        reading: Which columns to read.
+        texts: Time at most this many texts.
+        batch_sizes: Most texts in a call; 1, 8, 32 and 128 by default.
+        rounds: How often each way is timed.
+        threads: How many threads to use.
+        compiled: Time a compiled encoder too, which needs a C++ compiler and takes its time.
+        out: The folder for bench.json and bench.png; none by default.
+    """
+    from exitpoll.benchmarking import BATCH_SIZES, benchmark, contestants
+    from exitpoll.folders import write_json
+    from exitpoll.opening import read_texts
+    from exitpoll.plots import draw_parts
+    from exitpoll.progress import counting_bar
+    from exitpoll.recording import given_texts
+    from exitpoll.tables import benchmark_table
+
+    _quieten_transformers()
+    runners = contestants(model, threads=threads)
+    read = read_texts(runners[0].opened, data, split, **vars(reading or Reading()))
+    if texts < 1:
+        raise InputError(f"texts {texts} must be at least 1")
+    chosen = given_texts(read.texts)[:texts]
+    with counting_bar(_errors, "timing") as advance:
+        sizes = batch_sizes or BATCH_SIZES
+        result = benchmark(runners, chosen, batch_sizes=sizes, rounds=rounds, compiled=compiled, advance=advance)
+    _console.print(benchmark_table(result))
+    if out is None:
+        return
+    out.mkdir(parents=True, exist_ok=True)
+    write_json(out / "bench.json", {"data": read.about["data"], "split": split, **result.to_dict()})
+    draw_parts(result, out / "bench.png")
+    _say(f"wrote {out}/bench.json and bench.png")
+
+
 # ---- what verbs share -----------------------------------------------------------------------------------------------
 
 

@@ -66,6 +66,15 @@ class _Embedding(nn.Module):
         return self.model.family.embed(self.model.encoder, dict(zip(self.names, columns, strict=True)))
 
 
+class _Whole(_Embedding):
+    """Token ids to the last exit's logits."""
+
+    def forward(self, *columns: Tensor) -> Tensor:
+        tokens = dict(zip(self.names, columns, strict=True))
+        *_, (number, hidden) = self.model.walk_exits(tokens)
+        return self.model.answer(number, hidden, tokens["attention_mask"])
+
+
 class _Context(nn.Module):
     """Hidden states and mask to the tensors that every layer needs beside the hidden states."""
 
@@ -248,6 +257,22 @@ def _translate(stage: Stage) -> Graph:
         )
     assert program is not None
     return program.model_proto
+
+
+def translate_whole(model: EarlyExitModel, padding: Mapping[str, int]) -> Graph:
+    """Translate a model without its early exits, as one graph.
+
+    Args:
+        model: The model.
+        padding: What each kind of tokens that the encoder wants is padded with.
+
+    Returns:
+        A graph from token ids to the last exit's logits.
+    """
+    columns = [name for name in padding if name != "attention_mask"] + ["attention_mask"]
+    examples = [_example(model, columns, *size) for size in EXAMPLES]
+    inputs = {name: (examples[0][name], examples[1][name]) for name in columns}
+    return _translate(Stage("", _Whole(model, columns), inputs, ["logits"]))
 
 
 def _like_an_earlier(stage: Stage, translated: Sequence[tuple[Stage, Graph]]) -> Graph | None:

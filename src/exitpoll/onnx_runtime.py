@@ -130,6 +130,7 @@ def _session_options(threads: int) -> SessionOptions:
     options = SessionOptions()
     options.log_severity_level = 3  # errors
     options.intra_op_num_threads = threads
+    options.enable_mem_pattern = False  # planning memory for every new length costs more than it saves
     options.add_session_config_entry("session.force_spinning_stop", "1")
     return options
 

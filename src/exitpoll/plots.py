@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -11,6 +12,11 @@ from exitpoll.comparison import Comparison
 from exitpoll.curves import front_of
 from exitpoll.errors import MissingExtraError
 from exitpoll.folders import write_bytes
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+    from exitpoll.benchmarking import Benchmark
 
 _COLOURS = (
     *("#4477aa", "#66ccee", "#228833", "#ccbb44", "#ee6677", "#aa3377"),
@@ -25,11 +31,7 @@ def draw_curves(comparison: Comparison, path: Path) -> None:
         comparison: What a sweep found.
         path: The PNG file to write, whole or not at all.
     """
-    try:
-        from matplotlib.figure import Figure
-    except ImportError as error:
-        raise MissingExtraError("drawing curves", "plots") from error
-    figure = Figure(figsize=(9, 5.5), layout="constrained")
+    figure = _figure((9, 5.5))
     axes = figure.subplots()
     names = list(comparison.best_scores)
     for name, colour in zip(names, _COLOURS, strict=False):
@@ -59,6 +61,44 @@ def draw_curves(comparison: Comparison, path: Path) -> None:
     )
     axes.grid(alpha=0.3)
     axes.legend(fontsize=8, ncols=2, loc="lower left")
+    _save(figure, path)
+
+
+def draw_parts(benchmark: Benchmark, path: Path) -> None:
+    """Draw where the engine's time goes, for every runtime and batch size, beside plain transformers.
+
+    Args:
+        benchmark: What was timed.
+        path: The PNG file to write, whole or not at all.
+    """
+    figure = _figure((9, 1.2 + 0.32 * len(benchmark.breakdowns)))
+    axes = figure.subplots()
+    names = [f"{each.runtime}, {each.batch_size} at a time" for each in benchmark.breakdowns]
+    plain = {each.batch_size: each.milliseconds for each in benchmark.timings if each.way == "plain transformers"}
+    left = np.zeros(len(names))
+    for part, colour in zip(benchmark.breakdowns[0].milliseconds, _COLOURS, strict=False):
+        shares = [100 * each.milliseconds[part] / plain[each.batch_size] for each in benchmark.breakdowns]
+        axes.barh(names, shares, left=left, label=part, color=colour, height=0.7)
+        left += shares
+    axes.invert_yaxis()
+    axes.set_xlabel("time a text, in % of what plain transformers takes at the same batch size")
+    axes.set_title(f"where the time goes: {benchmark.texts} texts of {benchmark.mean_tokens:.0f} tokens", fontsize=11)
+    axes.grid(alpha=0.3, axis="x")
+    axes.legend(fontsize=8, ncols=2, loc="lower right")
+    _save(figure, path)
+
+
+def _figure(size: tuple[float, float]) -> Figure:
+    """Start a figure, or say what is missing."""
+    try:
+        from matplotlib.figure import Figure
+    except ImportError as error:
+        raise MissingExtraError("drawing figures", "plots") from error
+    return Figure(figsize=size, layout="constrained")
+
+
+def _save(figure: Figure, path: Path) -> None:
+    """Write a figure whole or not at all."""
     picture = io.BytesIO()
     figure.savefig(picture, dpi=150, format="png")
     write_bytes(path, picture.getvalue())

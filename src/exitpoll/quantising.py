@@ -77,7 +77,7 @@ class _Measured:
         from onnx import TensorProto, helper
         from onnxruntime import InferenceSession
 
-        self.graph = _with_int8_weights(path)
+        self.graph = with_int8_weights(path)
         self.scaled = [node for node in self.graph.graph.node if node.op_type == "DynamicQuantizeLinear"]
         self.ranges = {node.input[0]: (0.0, 0.0) for node in self.scaled}  # lowest and highest value seen
         looking = type(self.graph)()
@@ -116,8 +116,15 @@ class _Measured:
         return self.graph
 
 
-def _with_int8_weights(path: Path) -> Graph:
-    """Let ONNX Runtime fold constants, then quantise the weights of all products."""
+def with_int8_weights(path: Path) -> Graph:
+    """Let ONNX Runtime fold constants, then quantise the weights of all products.
+
+    Args:
+        path: A graph in float32.
+
+    Returns:
+        A graph that scales activations by what is in each tensor.
+    """
     import onnx
     from onnxruntime import GraphOptimizationLevel, InferenceSession, SessionOptions
     from onnxruntime.quantization import QuantType, quantize_dynamic

@@ -12,12 +12,13 @@ from rich.table import Table
 from exitpoll.progress import percent
 
 if TYPE_CHECKING:
+    from exitpoll.benchmarking import Benchmark
     from exitpoll.comparison import Comparison
     from exitpoll.evaluation import Estimate, Evaluation
     from exitpoll.training import Trained
 
 
-_NAMES = ("", "strategy", "group")  # columns of words
+_NAMES = ("", "strategy", "group", "runtime")  # columns of words
 
 
 def training_table(trained: Trained) -> Table:
@@ -75,6 +76,19 @@ def groups_table(evaluation: Evaluation) -> Table:
         scores = (percent(full.score.value), percent(policy.score.value), percent(policy.drop.value))
         figures = (_interval(policy.drop), percent(policy.differs), f"{policy.speedup:.2f}×")
         table.add_row(escape(name), str(group.texts), *scores, *figures)
+    return table
+
+
+def benchmark_table(benchmark: Benchmark) -> Table:
+    """Show how long a text took in every way, and in ratios."""
+    title = f"{benchmark.texts} texts of {benchmark.mean_tokens:.0f} tokens, {benchmark.threads} threads"
+    table = _table(title, "", "runtime", "at a time", "ms a text", "depth", "× plain", "× all layers", "of layers")
+    for number, timing in enumerate(benchmark.timings):
+        if number and timing.batch_size != benchmark.timings[number - 1].batch_size:
+            table.add_section()
+        ratios = (f"{each:.2f}" for each in (timing.against_plain, timing.against_full, timing.of_layers))
+        figures = (str(timing.batch_size), f"{timing.milliseconds:.2f}", f"{timing.depth:.1f}", *ratios)
+        table.add_row(timing.way, timing.runtime, *figures)
     return table
 
 
