@@ -8,8 +8,9 @@ import json
 
 import numpy as np
 import pytest
+from pyarrow import Table, parquet
 
-from exitpoll import Engine, InputError, Policy, predicting
+from exitpoll import Engine, InputError, Policy, predicting, readers, writers
 from exitpoll.predicting import predict_file, predict_lines
 from tests.tiny import toy_rows, write_tsv
 
@@ -24,6 +25,7 @@ def engine(model_folder):
 @pytest.fixture(autouse=True)
 def small_blocks(monkeypatch):
     monkeypatch.setattr(predicting, "BLOCK", 8)
+    monkeypatch.setattr(writers, "PARQUET_ROWS", 8)
 
 
 @pytest.fixture
@@ -32,12 +34,14 @@ def source(tmp_path):
 
 
 def rows_of(path):
+    if path.suffix == ".parquet":
+        return parquet.read_table(path).to_pylist()
     if path.suffix == ".jsonl":
         return [json.loads(line) for line in path.read_text().splitlines()]
     return list(csv.DictReader(path.open(), delimiter="\t" if path.suffix == ".tsv" else ","))
 
 
-@pytest.mark.parametrize("kind", ["csv", "tsv", "jsonl"])
+@pytest.mark.parametrize("kind", ["csv", "tsv", "jsonl", "parquet"])
 def test_every_row_comes_back_with_its_prediction(engine, source, tmp_path, kind):
     seen = []
     done = predict_file(engine, source, tmp_path / f"out.{kind}", advance=lambda *figures: seen.append(figures))
@@ -54,14 +58,31 @@ def test_every_row_comes_back_with_its_prediction(engine, source, tmp_path, kind
 
 
 def test_parquet_and_pairs(engine, tmp_path):
-    from pyarrow import Table, parquet
-
     pairs = toy_rows(12, pairs=True)
     columns = dict(zip(("text_a", "text_b", "label"), map(list, zip(*pairs, strict=True)), strict=True))
     parquet.write_table(Table.from_pydict(columns), tmp_path / "in.parquet")
     predict_file(engine, tmp_path / "in.parquet", tmp_path / "out.jsonl")
     expected = engine([row[:2] for row in pairs])
     assert [row["predicted"] for row in rows_of(tmp_path / "out.jsonl")] == [each.label for each in expected]
+
+
+def test_parquet_takes_types_that_change_and_columns_that_come_late(engine, tmp_path):
+    rows = [{"text": "good film", "year": None, "id": 1}] * 9
+    rows.append({"text": "bad film", "year": 1999, "tags": ["a"], "id": "b"})
+    (tmp_path / "in.jsonl").write_text("\n".join(map(json.dumps, rows)))
+    predict_file(engine, tmp_path / "in.jsonl", tmp_path / "out.parquet")
+    found = rows_of(tmp_path / "out.parquet")
+    assert [row["year"] for row in found] == [None] * 9 + [1999]
+    assert found[-1]["tags"] == ["a"]
+    assert [row["id"] for row in found] == ["1"] * 9 + ["b"]
+    assert found[0]["predicted"] == engine(["good film"])[0].label
+
+
+def test_a_parquet_file_is_read_a_part_at_a_time(engine, tmp_path, monkeypatch):
+    monkeypatch.setattr(readers, "PARQUET_ROWS", 4)
+    parquet.write_table(Table.from_pydict({"text": [row[0] for row in ROWS]}), tmp_path / "in.parquet")
+    predict_file(engine, tmp_path / "in.parquet", tmp_path / "out.jsonl")
+    assert [row["text"] for row in rows_of(tmp_path / "out.jsonl")] == [row[0] for row in ROWS]
 
 
 @pytest.mark.parametrize("after", [0, 1, 3])

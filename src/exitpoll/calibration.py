@@ -71,9 +71,12 @@ def calibrate(
     elif strategy != "best":
         strategy_named(strategy)
     if max_drop is not None:
-        return _keep_promise(trace, strategy, Promise(risk, max_drop, confidence), seed)
-    goal = {"speedup": speedup} if speedup is not None else {"latency_ms": latency_ms}
-    return _reach(trace, strategy, goal, metric)
+        policy = _keep_promise(trace, strategy, Promise(risk, max_drop, confidence), seed)
+    else:
+        goal = {"speedup": speedup} if speedup is not None else {"latency_ms": latency_ms}
+        policy = _reach(trace, strategy, goal, metric)
+    asked = strategy if isinstance(strategy, str) else strategy.strategy
+    return replace(policy, certificate={**(policy.certificate or {}), "asked": asked})
 
 
 def _searched(strategy: str | Policy) -> list[str | Policy] | None:

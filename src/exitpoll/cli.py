@@ -400,7 +400,7 @@ def predict(
     Args:
         model: The model folder, with its policy.json; without one no text leaves early.
         input: A CSV, TSV, JSONL or Parquet file of any size, or - for lines of standard input.
-        output: The CSV, TSV or JSONL file to write; lines of JSON to standard output for standard input.
+        output: The CSV, TSV, JSONL or Parquet file to write; lines of JSON to standard output for standard input.
         policy: Another policy than the model's own.
         text_column: The column of the text.
         pair_column: The column of the second text of a pair.

@@ -145,14 +145,14 @@ def _measure(
 
 
 def _recalibrated(policy: Policy | None, trace: Trace) -> Policy | None:
-    """Calibrate for the same goal with the same strategy; what was never calibrated stays as it is."""
+    """Calibrate for the same goal in the same way; what was never calibrated stays as it is."""
     certificate = {} if policy is None else policy.certificate or {}
     if policy is None or not certificate:
         return policy
-    promise = Promise.of(policy)
+    promise, asked = Promise.of(policy), certificate.get("asked", policy.strategy)
     if promise is None:
-        return calibrate(trace, policy.strategy, metric=_metric(certificate), **certificate["goal"])
-    return calibrate(trace, policy.strategy, max_drop=promise.at_most, confidence=promise.confidence, risk=promise.risk)
+        return calibrate(trace, asked, metric=_metric(certificate), **certificate["goal"])
+    return calibrate(trace, asked, max_drop=promise.at_most, confidence=promise.confidence, risk=promise.risk)
 
 
 def _metric(certificate: Mapping[str, Any]) -> str | None:

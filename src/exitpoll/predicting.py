@@ -6,8 +6,6 @@ whatever stands behind the last note is dropped on resuming, so no row is lost o
 
 from __future__ import annotations
 
-import csv
-import io
 import json
 import os
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -21,6 +19,7 @@ from exitpoll.engine import Engine, Prediction, Text, check_text
 from exitpoll.errors import InputError
 from exitpoll.folders import read_json, write_json
 from exitpoll.readers import READERS, Row
+from exitpoll.writers import WRITERS, check_kind, finish
 
 BLOCK = 8192  # rows that are answered and written together
 
@@ -55,7 +54,7 @@ def predict_file(
     Args:
         engine: Answers.
         source: A CSV, TSV, JSONL or Parquet file.
-        out: The file to write, CSV, TSV or JSONL; it appears when all rows are in it.
+        out: The file to write, CSV, TSV, JSONL or Parquet; it appears when all rows are in it.
         text_column: The column of the text; found by convention if not named.
         pair_column: The column of the second text of a pair.
         batch_size: Most texts in a call.
@@ -68,10 +67,9 @@ def predict_file(
     Returns:
         How many rows were answered.
     """
-    for path in (source, out):
-        if path.suffix.lower() not in (_WRITERS if path is out else READERS):
-            kinds = ", ".join(_WRITERS if path is out else READERS)
-            raise InputError(f"'{path}' is of an unknown kind; known kinds: {kinds}")
+    check_kind(out)
+    if source.suffix.lower() not in READERS:
+        raise InputError(f"'{source}' is of an unknown kind; known kinds: {', '.join(READERS)}")
     if not source.is_file():
         raise InputError(f"'{source}' does not exist")
     stat = source.stat()
@@ -153,7 +151,7 @@ class _Work:
 
     def publish(self) -> None:
         """Put the finished file in its place."""
-        self.partial.rename(self.out)
+        finish(self.partial, self.out)
         self.progress.unlink(missing_ok=True)
 
     def drop(self) -> None:
@@ -201,7 +199,7 @@ def _write(
 ) -> None:
     """Append rows with their predictions."""
     rows = [row.values | _columns(row, each, errors=errors) for row, each in zip(block, answered, strict=True)]
-    file.write(_WRITERS[kind](rows, header).encode("utf-8"))
+    file.write(WRITERS[kind](rows, header).encode("utf-8"))
 
 
 def _columns(row: Row, answered: Prediction | str, *, errors: bool) -> dict[str, Any]:
@@ -216,33 +214,3 @@ def _columns(row: Row, answered: Prediction | str, *, errors: bool) -> dict[str,
         if name in row.values:
             raise InputError(f"{row.place}: there is a column '{name}' already, which predictions need; rename it")
     return columns
-
-
-def _separated(rows: Sequence[Mapping[str, Any]], header: bool, delimiter: str) -> str:
-    """Write rows as separated values."""
-    text = io.StringIO()
-    writer = csv.DictWriter(text, list(rows[0]), delimiter=delimiter, lineterminator="\n", extrasaction="ignore")
-    if header:
-        writer.writeheader()
-    for row in rows:
-        writer.writerow({name: _cell(value) for name, value in row.items()})
-    return text.getvalue()
-
-
-def _cell(value: Any) -> Any:
-    """Write a value into one cell: labels parted by bars, probabilities of several as JSON."""
-    if isinstance(value, tuple | list):
-        return "|".join(map(str, value))
-    return json.dumps(value, ensure_ascii=False) if isinstance(value, dict) else value
-
-
-def _json_lines(rows: Sequence[Mapping[str, Any]], _: bool) -> str:
-    """Write rows as JSON, one a line."""
-    return "".join(json.dumps(row, ensure_ascii=False, default=str) + "\n" for row in rows)
-
-
-_WRITERS: dict[str, Callable[[Sequence[Mapping[str, Any]], bool], str]] = {
-    ".csv": lambda rows, header: _separated(rows, header, ","),
-    ".tsv": lambda rows, header: _separated(rows, header, "\t"),
-    ".jsonl": _json_lines,
-}

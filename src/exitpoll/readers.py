@@ -14,6 +14,8 @@ from exitpoll.tasks import Task
 
 csv.field_size_limit(2**31 - 1)
 
+PARQUET_ROWS = 8192  # that are read at a time
+
 
 @dataclass(frozen=True)
 class Row:
@@ -106,12 +108,15 @@ def read_parquet(path: Path) -> Iterator[Row]:
         from pyarrow import ArrowException, parquet
     except ImportError as error:
         raise MissingExtraError("reading Parquet", "data") from error
+    done = 0
     try:
-        rows = parquet.read_table(path).to_pylist()
+        with parquet.ParquetFile(path) as file:
+            for batch in file.iter_batches(batch_size=PARQUET_ROWS):
+                for number, values in enumerate(batch.to_pylist(), start=done + 1):
+                    yield Row(values, f"{path} row {number}")
+                done += len(batch)
     except (ArrowException, OSError, OverflowError) as error:
         raise InputError(f"'{path}' cannot be read as Parquet: {error}") from error
-    for number, values in enumerate(rows, start=1):
-        yield Row(values, f"{path} row {number}")
 
 
 READERS: dict[str, Callable[[Path], Iterator[Row]]] = {
