@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import functools
 import os
 import sys
 
@@ -10,15 +11,20 @@ os.environ["HF_DATASETS_OFFLINE"] = "1"
 import hypothesis
 import pytest
 import torch
+from torch.onnx._internal.exporter._registration import ONNXRegistry
 
 from exitpoll import EarlyExitModel, TrainingSettings, train
 from exitpoll.cli import main
+from exitpoll.exporting import export
+from exitpoll.tokens import load_tokenizer
 from tests.tiny import save_tiny, tiny_tokenizer, toy_splits
 
 # A busy machine must not fail a law, and a law must fail every time or never.
 hypothesis.settings.register_profile("steady", deadline=None, derandomize=True, max_examples=50)
 hypothesis.settings.load_profile("steady")
 torch.set_num_threads(1)  # tiny tensors: threads only get in each other's way
+# The exporter lists all its operators anew for every graph, which takes longer than a tiny graph.
+ONNXRegistry.from_torchlib = staticmethod(functools.cache(ONNXRegistry.from_torchlib))
 
 
 @pytest.fixture(autouse=True)
@@ -52,6 +58,15 @@ def model_folder(tmp_path_factory, encoder_folder):
     model = EarlyExitModel.from_encoder(encoder_folder, labels=splits.label_names)
     train(model, tiny_tokenizer(), splits, folder, TrainingSettings(epochs=2, logs_per_epoch=1))
     torch.set_flush_denormal(False)
+    return folder
+
+
+@pytest.fixture(scope="session")
+def exported_folder(tmp_path_factory, model_folder):
+    """That model, exported in float32."""
+    folder = tmp_path_factory.mktemp("exported") / "onnx"
+    folder.mkdir()
+    export(EarlyExitModel.from_pretrained(model_folder), load_tokenizer(model_folder), folder)
     return folder
 
 

@@ -32,7 +32,7 @@ from exitpoll.model import EarlyExitModel
 from exitpoll.onnx_runtime import open_exported
 from exitpoll.recording import exit_logits
 from exitpoll.runtime import Opened
-from exitpoll.tokens import padding_of
+from exitpoll.tokens import padding_of, readable_length
 from exitpoll.torch_runtime import fingerprint, opened
 
 OPSET = 23  # the first with an operator for attention
@@ -184,7 +184,7 @@ def _manifest(model: EarlyExitModel, tokenizer: PreTrainedTokenizerBase) -> Mani
         exits=list(config.exits),
         label_names=[config.id2label[number] for number in range(config.num_labels)],
         problem_type=config.problem_type,
-        max_length=config.max_length,
+        max_length=readable_length(config.encoder, config.max_length),
         truncation_side=tokenizer.truncation_side,
         padding={name: filler for name, filler in padding_of(tokenizer).items() if name in given},
         embedding="embedding.onnx",

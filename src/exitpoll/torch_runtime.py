@@ -19,7 +19,7 @@ from exitpoll.batching import Tokens, lengths_of, padded
 from exitpoll.encoders import Context
 from exitpoll.model import EarlyExitModel
 from exitpoll.runtime import Opened
-from exitpoll.tokens import padding_of, tokenise_all
+from exitpoll.tokens import padding_of, readable_length, tokenise_all
 
 
 @dataclass(frozen=True)
@@ -146,7 +146,7 @@ def opened(
     config = model.config
     return Opened(
         TorchRuntime(model, padding_of(tokenizer)),
-        partial(tokenise_all, tokenizer=tokenizer, max_length=config.max_length),
+        partial(tokenise_all, tokenizer=tokenizer, max_length=readable_length(config.encoder, config.max_length)),
         [config.id2label[number] for number in range(config.num_labels)],
         summary or {},
     )

@@ -1,0 +1,170 @@
+"""An export takes its policy along where that holds, calibrates it anew where it can, and is whole or not there."""
+
+from __future__ import annotations
+
+import json
+import shutil
+
+import pytest
+
+from exitpoll import Engine, InputError, Policy, Trace, calibrate, delivery, open_model, record
+from exitpoll.delivery import deliver
+from tests.tiny import toy_texts, write_toy_folder
+
+TEXTS = toy_texts(300, 8)
+
+
+@pytest.fixture(scope="module")
+def calibrated(model_folder, tmp_path_factory):
+    """A model with a policy that was calibrated on its own trace."""
+    folder = shutil.copytree(model_folder, tmp_path_factory.mktemp("calibrated") / "model")
+    trace = record(open_model(folder), TEXTS, folder.parent / "trace", about={"metric": "accuracy"})
+    calibrate(trace, "max_prob", max_drop=0.1).save(folder / "policy.json")
+    return folder
+
+
+@pytest.fixture(autouse=True)
+def translated(monkeypatch, exported_folder):
+    """The model translated once for all tests, for that takes seconds."""
+
+    def export(model, tokenizer, folder, advance):
+        shutil.copytree(exported_folder, folder, dirs_exist_ok=True)
+        advance(1, 1)
+        return open_model(folder)
+
+    monkeypatch.setattr(delivery, "export", export)
+
+
+@pytest.fixture
+def model(calibrated, tmp_path):
+    return shutil.copytree(calibrated, tmp_path / "model")
+
+
+def test_in_float32_the_policy_goes_with_it(model):
+    trace = record(open_model(model), TEXTS, model.parent / "t", about={"metric": "accuracy"})
+    calibrate(trace, "max_prob", speedup=1.3).save(model / "policy.json")
+    delivered = deliver(str(model), model / "onnx")
+    assert delivered.policy.threshold == Policy.load(model / "policy.json").threshold
+    assert delivered.policy.source["runtime"] == "onnx float32"
+    assert delivered.policy.source["carried_from"] == "torch float32"
+    depths = [[each.depth for each in Engine.load(model, kind)(TEXTS.first)] for kind in ("torch", "onnx")]
+    assert depths[0] == depths[1]
+    assert len(set(depths[0])) > 1
+
+
+def test_with_texts_the_policy_is_calibrated_anew(model):
+    seen = []
+    delivered = deliver(
+        str(model),
+        model / "onnx-int8",
+        int8=True,
+        texts=TEXTS,
+        about={"metric": "accuracy", "split": "calibration"},
+        on_progress=lambda what, done, of: seen.append(what),
+    )
+    assert list(dict.fromkeys(seen)) == ["translating", "measuring ranges", "asking the model", "asking the export"]
+    assert delivered.policy.source["runtime"] == "onnx int8"
+    assert delivered.policy.strategy == "max_prob"
+    assert delivered.policy.certificate["promise"] == Policy.load(model / "policy.json").certificate["promise"]
+    assert (delivered.texts, delivered.metric) == (300, "accuracy")
+    assert 0 <= delivered.before <= 1
+    assert abs(delivered.before - delivered.after) < 0.1
+    kept = Trace.load(model / "onnx-int8" / "calibration.safetensors")
+    assert kept.about["runtime"] == "onnx int8"
+    assert Engine.load(model, "onnx-int8").policy == Policy.load(model / "onnx-int8" / "policy.json")
+    assert (model / "onnx-int8" / "training.json").exists()
+
+
+def test_a_goal_without_a_promise_is_kept(model):
+    trace = record(open_model(model), TEXTS, model.parent / "t", about={"metric": "accuracy"})
+    calibrate(trace, speedup=1.2).save(model / "policy.json")
+    delivered = deliver(str(model), model / "onnx", texts=TEXTS)
+    assert delivered.policy.certificate["goal"] == {"speedup": 1.2}
+    assert delivered.policy.certificate["asked"] == "best"
+
+
+def test_without_texts_an_int8_export_has_no_policy(model):
+    delivered = deliver(str(model), model / "onnx-int8", int8=True)
+    assert delivered.policy is None
+    assert not (model / "onnx-int8" / "policy.json").exists()
+    assert Engine.load(model, "onnx-int8").policy.threshold is None
+
+
+def test_a_policy_that_was_never_calibrated_goes_along(model):
+    Policy("patience", 1).save(model / "policy.json")
+    assert deliver(str(model), model / "onnx-int8", int8=True).policy == Policy("patience", 1)
+
+
+def test_an_export_that_fails_leaves_nothing(model, monkeypatch):
+    def stop(*_):
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        deliver(str(model), model / "onnx", on_progress=stop)
+    assert not [path.name for path in model.iterdir() if "onnx" in path.name]
+
+
+def test_an_older_export_is_replaced_only_when_asked(model, monkeypatch):
+    deliver(str(model), model / "onnx")
+    with pytest.raises(InputError, match="exists already; choose another folder or say --overwrite"):
+        deliver(str(model), model / "onnx")
+    (model / "onnx" / "mark").touch()
+    deliver(str(model), model / "onnx", overwrite=True)
+    assert not (model / "onnx" / "mark").exists()
+    with pytest.raises(InputError, match="is an export already; name the trained folder"):
+        deliver(str(model / "onnx"), model / "again")
+    (model / "other").mkdir()
+    (model / "other" / "thing").touch()
+    with pytest.raises(InputError, match="is not a model folder of exitpoll"):
+        deliver(str(model), model / "other", overwrite=True)
+
+
+class TestVerb:
+    def test_export(self, run, model, tmp_path):
+        code, out, _ = run("export", model)
+        assert code == 0
+        assert "the policy goes with it: max_prob" in out
+        assert f"wrote {model / 'onnx'}, for onnx float32" in out
+
+    def test_int8_says_what_it_costs(self, run, model, tmp_path):
+        data = write_toy_folder(tmp_path / "toy", train=400, others=200)
+        code, out, _ = run("export", model, "--int8", "--data", data, "--to", tmp_path / "small")
+        assert code == 0
+        assert "accuracy of all layers on 200 texts: " in out
+        assert "promised: answers that differ" in out
+        code, out, _ = run("evaluate", tmp_path / "small", "--data", data)
+        assert code == 0
+        assert "the promise" in out
+        code, out, _ = run("record", tmp_path / "small", "--data", data, "--out", tmp_path / "t")
+        assert code == 0
+        code, _, err = run("calibrate", model, "--trace", tmp_path / "t", "--speedup", "1.2")
+        assert code == 2
+        assert "was recorded from another runtime than" in err
+        code, out, _ = run("calibrate", tmp_path / "small", "--trace", tmp_path / "t", "--speedup", "1.2")
+        assert code == 0
+
+    def test_int8_without_data(self, run, model):
+        code, out, _ = run("export", model, "--int8")
+        assert code == 0
+        assert "note: what int8 costs was not measured; --data says it" in out
+        assert "note: it has no policy" in out
+
+    def test_a_loss_is_noted(self):
+        from exitpoll.wording import delivered_in_words
+
+        lossy = delivery.Delivered("x", "onnx int8", Policy("votes", 1.0), "accuracy", 100, 0.9, 0.88)
+        assert "note: that is 2.0 points less" in delivered_in_words(lossy)[0]
+
+    def test_no_such_folder(self, run):
+        code, _, err = run("export", "nowhere")
+        assert code == 2
+        assert "'nowhere' is no folder" in err
+
+    def test_predict_runs_an_export(self, run, model, tmp_path):
+        run("export", model)
+        (tmp_path / "in.jsonl").write_text(json.dumps({"text": "good film"}) + "\n")
+        code, _, _ = run(
+            "predict", model / "onnx", "--input", tmp_path / "in.jsonl", "--output", tmp_path / "out.jsonl"
+        )
+        assert code == 0
+        assert json.loads((tmp_path / "out.jsonl").read_text())["predicted"] in ("bad", "good", "so-so")

@@ -1,0 +1,225 @@
+"""An export says what the model says, shares what the model shares, and is refused when it is broken."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import sys
+
+import numpy as np
+import pytest
+import torch
+
+from exitpoll import EarlyExitModel, Engine, InputError, Policy, Texts, exporting, open_model
+from exitpoll.exported import Manifest
+from exitpoll.exporting import export, probe_texts
+from exitpoll.quantising import quantise
+from exitpoll.recording import exit_logits, given_texts, record_in_memory
+from exitpoll.torch_runtime import fingerprint, opened
+from tests.tiny import save_tiny, tiny_tokenizer, toy_texts
+
+TEXTS = toy_texts(40, 5)
+
+
+@pytest.fixture(scope="module")
+def model(model_folder):
+    return EarlyExitModel.from_pretrained(model_folder)
+
+
+@pytest.fixture(scope="module")
+def int8(exported_folder, tmp_path_factory):
+    folder = tmp_path_factory.mktemp("int8")
+    quantise(exported_folder, folder, given_texts(TEXTS))
+    return folder
+
+
+@pytest.fixture
+def copied(exported_folder, tmp_path):
+    return shutil.copytree(exported_folder, tmp_path / "copy")
+
+
+def logits_of(ready, texts=TEXTS):
+    return record_in_memory(ready, texts, batch_size=8).logits
+
+
+def test_an_export_says_what_the_model_says(model, model_folder, exported_folder):
+    ours, theirs = (logits_of(each) for each in (open_model(model_folder), open_model(exported_folder)))
+    np.testing.assert_allclose(theirs, ours, atol=1e-5)
+
+
+def test_what_is_known_of_an_export(model, exported_folder):
+    ready = open_model(exported_folder, "onnx")
+    assert ready.source == {"model": fingerprint(model), "runtime": "onnx float32"}
+    assert ready.label_names == ["bad", "good", "so-so"]
+    assert ready.runtime.layers == (1, 2, 3)
+    assert not ready.runtime.shares_layers
+
+
+def test_pairs_and_long_texts_are_tokenised_as_in_training(model, model_folder, exported_folder):
+    theirs, ours = open_model(exported_folder).tokenise, open_model(model_folder).tokenise
+    long = " ".join(["good film"] * 200)
+    for texts in (["good film"], [("good film", "the plot")], [long], [(long, "plot"), ("plot", long), (long, long)]):
+        expected = ours(texts)
+        for name, column in theirs(texts).items():
+            assert column == expected[name]
+
+
+def test_layers_are_translated_once(model, tmp_path, monkeypatch):
+    translated = []
+    original = exporting._translate
+    monkeypatch.setattr(exporting, "_translate", lambda stage: translated.append(stage.file) or original(stage))
+    seen = []
+    export(model, tiny_tokenizer(), tmp_path, advance=lambda *done: seen.append(done))
+    assert translated == ["embedding.onnx", "context.onnx", "layer-01.onnx", "head-01.onnx"]
+    assert seen[-1] == (8, 8)
+
+
+@pytest.mark.parametrize(
+    ("name", "settings", "layers", "heads"),
+    [
+        ("albert", {}, 1, 3),
+        ("albert with groups", {}, 2, 3),
+        ("bert", {"shared_head": True}, 3, 1),
+        ("bert", {"exits": [2]}, 2, 1),
+    ],
+)
+def test_what_shares_weights_shares_a_file(name, settings, layers, heads, tmp_path):
+    save_tiny(name, tmp_path / "encoder")
+    model = EarlyExitModel.from_encoder(tmp_path / "encoder", labels=3, **settings)
+    (tmp_path / "out").mkdir()
+    ready = export(model, tiny_tokenizer(), tmp_path / "out")
+    manifest = Manifest.load(tmp_path / "out")
+    assert (len(set(manifest.layers)), len(set(manifest.heads))) == (layers, heads)
+    assert ready.runtime.shares_layers == (name == "albert")
+    expected = logits_of(opened(model, tiny_tokenizer()))
+    np.testing.assert_allclose(logits_of(ready), expected, atol=1e-4)
+
+
+@pytest.mark.parametrize("name", ["bert", "modernbert with mean pooling"])
+def test_a_classifier_keeps_its_head(name, tmp_path):
+    save_tiny(name, tmp_path / "classifier", classifier=True)
+    model = EarlyExitModel.from_classifier(tmp_path / "classifier", shared_head=True)
+    (tmp_path / "out").mkdir()
+    ready = export(model, tiny_tokenizer(), tmp_path / "out")
+    np.testing.assert_allclose(logits_of(ready), logits_of(opened(model, tiny_tokenizer())), atol=1e-4)
+
+
+def test_an_export_that_says_something_else_is_refused(model, tmp_path, monkeypatch):
+    monkeypatch.setattr(exporting, "_says_the_same", lambda graph, stage: True)
+    monkeypatch.setattr(exporting, "_exchange_weights", lambda graph, number, stage: graph)  # all layers are the first
+    with pytest.raises(InputError, match="the export does not say what the model says: logits differ by up to"):
+        export(model, tiny_tokenizer(), tmp_path)
+
+
+class TestInt8:
+    def test_it_says_nearly_the_same(self, exported_folder, int8):
+        whole, small = (logits_of(open_model(each)) for each in (exported_folder, int8))
+        assert 0 < np.abs(whole - small).mean() < 0.1 * np.abs(whole).mean()
+        assert (whole.argmax(-1) == small.argmax(-1)).mean() > 0.9
+
+    def test_what_a_text_is_answered_does_not_depend_on_its_company(self, int8):
+        ready = open_model(int8, "onnx-int8")
+        together = logits_of(ready)
+        alone = np.concatenate([exit_logits(ready.runtime, ready.tokenise([text])) for text in TEXTS.first])
+        np.testing.assert_allclose(together, alone, atol=1e-5)
+
+    def test_it_is_smaller_and_has_another_name(self, exported_folder, int8):
+        assert open_model(int8).runtime.name == "onnx int8"
+        assert open_model(int8).runtime.model == open_model(exported_folder).runtime.model
+        sizes = [(folder / "layer-01.onnx").stat().st_size for folder in (exported_folder, int8)]
+        assert sizes[1] < sizes[0]
+
+    def test_ranges_can_be_measured_on_random_words(self, exported_folder, tmp_path):
+        ready = quantise(exported_folder, tmp_path, probe_texts(tiny_tokenizer(), 64))
+        assert (logits_of(ready).argmax(-1) == logits_of(open_model(exported_folder)).argmax(-1)).mean() > 0.9
+
+
+class TestOpening:
+    def test_a_trained_folder_is_searched_for_exports(self, model_folder, exported_folder, tmp_path):
+        folder = shutil.copytree(model_folder, tmp_path / "model")
+        shutil.copytree(exported_folder, folder / "onnx")
+        assert open_model(folder).runtime.name == "torch float32"
+        assert open_model(folder, "onnx").runtime.name == "onnx float32"
+        with pytest.raises(InputError, match=r"has no export for onnx-int8; make one: exitpoll export .* --int8"):
+            open_model(folder, "onnx-int8")
+
+    def test_the_policy_of_the_export_counts(self, model_folder, exported_folder, tmp_path):
+        folder = shutil.copytree(model_folder, tmp_path / "model")
+        shutil.copytree(exported_folder, folder / "onnx")
+        Policy("max_prob", 0.0).save(folder / "onnx" / "policy.json")
+        assert {each.depth for each in Engine.load(folder, "onnx")(TEXTS.first)} == {1}
+        assert {each.depth for each in Engine.load(folder, "torch")(TEXTS.first)} == {3}
+
+    @pytest.mark.parametrize("threads", [1, 2])
+    def test_threads(self, exported_folder, threads):
+        engines = [Engine.load(exported_folder, threads=threads) for _ in range(2)]
+        assert engines[0](TEXTS.first) == engines[1](TEXTS.first)
+        assert engines[0].runtime.threads == threads
+
+    def test_a_policy_for_another_runtime_is_refused(self, exported_folder, model):
+        certificate = {"about": {"model": fingerprint(model), "runtime": "torch float32"}}
+        with pytest.raises(InputError, match="calibrated on runtime torch float32, and this is runtime onnx float32"):
+            Engine.load(exported_folder, policy=Policy("votes", 1, certificate=certificate))
+
+    @pytest.mark.parametrize(
+        ("arguments", "message"),
+        [
+            (("onnx-int8",), "was exported for onnx, not onnx-int8"),
+            (("torch",), "was exported for onnx, not torch"),
+            (("tensorrt",), "runtime 'tensorrt' is unknown; choose one of: torch, onnx, onnx-int8"),
+        ],
+    )
+    def test_other_runtimes(self, exported_folder, arguments, message):
+        with pytest.raises(InputError, match=message):
+            open_model(exported_folder, *arguments)
+
+    def test_threads_and_devices(self, exported_folder):
+        with pytest.raises(InputError, match="threads 0 must be at least 1"):
+            open_model(exported_folder, threads=0)
+        with pytest.raises(InputError, match="is for ONNX Runtime on the CPU"):
+            open_model(exported_folder, device="cuda")
+
+    @pytest.mark.parametrize(
+        ("file", "content", "message"),
+        [
+            ("layer-02.onnx", None, "layer-02.onnx' is missing; export the model anew"),
+            ("layer-02.onnx", b"junk", "layer-02.onnx' cannot be loaded"),
+            ("head-01.onnx", b"", "head-01.onnx' cannot be loaded"),
+            ("tokenizer.json", b"{}", "tokenizer.json' cannot be read"),
+            ("exported.json", b"[", "exported.json' is broken"),
+            ("exported.json", b"{}", "is an export of version None"),
+            ("exported.json", b'{"version": 1}', "is not what exitpoll export writes"),
+            ("training.json", b"[", "training.json' is broken"),
+        ],
+    )
+    def test_broken_files(self, copied, file, content, message):
+        (copied / file).unlink(missing_ok=True)
+        if content is not None:
+            (copied / file).write_bytes(content)
+        with pytest.raises(InputError, match=message):
+            open_model(copied)
+
+    def test_without_onnxruntime(self, exported_folder, monkeypatch):
+        monkeypatch.setitem(sys.modules, "onnxruntime", None)
+        with pytest.raises(InputError, match=r"running an exported model needs more packages: .*exitpoll\[onnx\]"):
+            open_model(exported_folder)
+
+
+def test_exporting_without_its_packages(model, tmp_path, monkeypatch):
+    monkeypatch.setattr(exporting, "find_spec", lambda name: None)
+    with pytest.raises(InputError, match="exporting needs more packages"):
+        export(model, tiny_tokenizer(), tmp_path)
+
+
+def test_a_manifest_survives_its_file(exported_folder, tmp_path):
+    manifest = Manifest.load(exported_folder)
+    manifest.save(tmp_path)
+    assert Manifest.load(tmp_path) == manifest
+    assert json.loads((tmp_path / "exported.json").read_text())["version"] == 1
+
+
+def test_weights_of_other_precisions_are_exported_in_float32(model_folder, tmp_path):
+    model = EarlyExitModel.from_pretrained(model_folder, dtype=torch.bfloat16)
+    ready = export(model, tiny_tokenizer(), tmp_path)
+    assert ready.runtime.name == "onnx float32"
+    assert logits_of(ready, Texts(TEXTS.first[:4])).dtype == np.float32
