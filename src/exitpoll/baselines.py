@@ -6,7 +6,7 @@ All of them tokenise all texts at once and take them in batches of like length, 
 from __future__ import annotations
 
 import tempfile
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +18,7 @@ from exitpoll.errors import InputError
 from exitpoll.policy import Policy
 from exitpoll.runtime import Opened
 
-Way = Callable[[Sequence[Text], int], Any]  # answers texts, at most so many in a call
+Way = Callable[[Sequence[Text], int], Any]  # answers texts, at most so many in a call; gives logits, or predictions
 
 
 def plain_transformers(opened: Opened, *, compiled: bool = False) -> Way:
@@ -119,7 +119,7 @@ def whole_batch_waits(opened: Opened, policy: Policy) -> Way:
     runtime = opened.runtime
     levels, ends = policy.levels(len(runtime.layers)), policy.ends(runtime.layers)
 
-    def answer(tokens: Tokens) -> None:
+    def answer(tokens: Tokens) -> NDArray:
         state, depth = runtime.embed(tokens), 0
         history = np.zeros((len(tokens["input_ids"]), len(runtime.layers), runtime.classes), dtype=np.float32)
         left = np.zeros(len(history), dtype=bool)
@@ -128,26 +128,23 @@ def whole_batch_waits(opened: Opened, policy: Policy) -> Way:
             history[:, number] = runtime.answer(state, number)
             left |= policy.opinion(history[:, : number + 1]).score[:, -1] >= levels[number]
             if ends[number] or left.all():
-                return
+                break
+        return history[:, number]
 
     return _one_batch_after_another(opened, answer)
 
 
-def _one_batch_after_another(opened: Opened, answer: Callable[[Tokens], Any]) -> Way:
+def _one_batch_after_another(opened: Opened, answer: Callable[[Tokens], NDArray]) -> Way:
     """Answer texts in batches of like length."""
 
-    def run(texts: Sequence[Text], batch_size: int) -> None:
-        for tokens in _batched(opened, texts, batch_size):
-            answer(tokens)
+    def run(texts: Sequence[Text], batch_size: int) -> NDArray:
+        logits = np.zeros((len(texts), opened.runtime.classes), dtype=np.float32)
+        tokens = opened.tokenise(texts)
+        for rows in batches(lengths_of(tokens), batch_size):
+            logits[rows] = answer(pick(tokens, rows))
+        return logits
 
     return run
-
-
-def _batched(opened: Opened, texts: Sequence[Text], batch_size: int) -> Iterator[Tokens]:
-    """Tokenise texts and group those of like length."""
-    tokens = opened.tokenise(texts)
-    for rows in batches(lengths_of(tokens), batch_size):
-        yield pick(tokens, rows)
 
 
 def _columns(tokens: Tokens, padding: Any) -> dict[str, NDArray]:
