@@ -504,7 +504,7 @@ def bench(
     reading: Annotated[Reading | None, Parameter(name="*")] = None,
     texts: int = 500,
     batch_sizes: Annotated[list[int] | None, Parameter(consume_multiple=True, negative="")] = None,
-    rounds: int = 3,
+    rounds: int = 5,
     threads: int | None = None,
     compiled: bool = False,
     out: Path | None = None,
@@ -650,10 +650,13 @@ def _fail(message: str, code: int) -> NoReturn:
 
 
 def _quieten_transformers() -> None:
-    """Keep load reports and bars of transformers out of our output; errors still show."""
-    from transformers.utils import logging as transformers_logging
-
-    transformers_logging.set_verbosity_error()
+    """Keep load reports and bars of transformers out of our output, without importing it; errors still show."""
+    os.environ.setdefault("TRANSFORMERS_VERBOSITY", "error")
+    os.environ.setdefault("HF_HUB_DISABLE_PROGRESS_BARS", "1")
     for name in ("huggingface_hub", "httpx", "httpx2"):
         logging.getLogger(name).setLevel(logging.ERROR)
-    transformers_logging.disable_progress_bar()
+    if "transformers" in sys.modules:
+        from transformers.utils import logging as transformers_logging
+
+        transformers_logging.set_verbosity_error()
+        transformers_logging.disable_progress_bar()

@@ -82,7 +82,7 @@ def groups_table(evaluation: Evaluation) -> Table:
 def benchmark_table(benchmark: Benchmark) -> Table:
     """Show how long a text took in every way, and in ratios."""
     title = f"{benchmark.texts} texts of {benchmark.mean_tokens:.0f} tokens, {benchmark.threads} threads"
-    table = _table(title, "", "runtime", "at a time", "ms a text", "depth", "× plain", "× all layers", "of layers")
+    table = _table(title, "", "runtime", "batch", "ms", "depth", "× plain", "× full", "of layers")
     for number, timing in enumerate(benchmark.timings):
         if number and timing.batch_size != benchmark.timings[number - 1].batch_size:
             table.add_section()

@@ -1,0 +1,97 @@
+"""The engine on the clock, on trained models and real texts: `exitpoll bench` for several tasks, kept in one file.
+
+Train first, once for each task; then
+
+python benchmarks/engine.py --task trec-bert data/trec --task mrpc-bert data/mrpc
+
+A model that has no policy or exports yet gets them: the promise that at most 2 % of answers differ, calibrated on the
+calibration split, for each runtime of its own. Results of a task that is not named stay as they were.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import tempfile
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from common import RESULTS, write_results
+from exitpoll import Policy, calibrate, evaluate, open_model
+from exitpoll.benchmarking import Benchmark, benchmark, contestants
+from exitpoll.delivery import deliver
+from exitpoll.opening import find_folder, read_texts
+from exitpoll.plots import draw_parts
+from exitpoll.recording import given_texts, record, record_in_memory
+
+KINDS = ("torch", "onnx", "onnx-int8")
+MAX_DROP = 0.02
+SHORT = 32  # tokens of a short text
+
+
+def prepare(model: Path, data: str) -> None:
+    """Make the policy and the exports that are not there yet."""
+    opened = open_model(model)
+    read = read_texts(opened, data, "calibration")
+    if not (model / "policy.json").exists():
+        with tempfile.TemporaryDirectory() as scratch:
+            trace = record(opened, read.texts, Path(scratch) / "trace", about=read.about)
+            calibrate(trace, max_drop=MAX_DROP).save(model / "policy.json")
+    for kind in KINDS[1:]:
+        if not (model / kind).exists():
+            deliver(str(model), model / kind, int8=kind == "onnx-int8", texts=read.texts, about=read.about)
+
+
+def scores(model: Path, data: str) -> dict[str, Any]:
+    """Score every runtime on the test split: with exits, and with all layers."""
+    found = {}
+    for kind in KINDS:
+        opened = open_model(model, kind)
+        read = read_texts(opened, data, "test")
+        trace = record_in_memory(opened, read.texts, about=read.about)
+        policy = Policy.load(find_folder(model, kind) / "policy.json")
+        rows = {row.name: row for row in evaluate(trace, policy).rows}
+        found[kind] = {
+            "metric": trace.metric,
+            "with_exits": rows["policy"].score.value,
+            "all_layers": rows["full model"].score.value,
+            "speedup_in_layers": rows["policy"].speedup,
+            "strategy": policy.name,
+        }
+    return found
+
+
+def measure(model: Path, data: str, texts: int, rounds: int, *, compiled: bool) -> tuple[Benchmark, dict[str, Any]]:
+    """Time one task; batch 1 once more on its short texts alone."""
+    runners = contestants(model, threads=torch.get_num_threads())
+    chosen = given_texts(read_texts(runners[0].opened, data, "test").texts)[:texts]
+    result = benchmark(runners, chosen, rounds=rounds, compiled=compiled)
+    tokens = runners[0].opened.tokenise(chosen)["input_ids"]
+    short = [text for text, ids in zip(chosen, tokens, strict=True) if len(ids) <= SHORT]
+    alone = benchmark(runners, short, batch_sizes=[1], rounds=rounds) if short else None
+    return result, {} if alone is None else alone.to_dict()
+
+
+def main() -> None:
+    """Measure what the command line names."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--task", nargs=2, action="append", required=True, metavar=("MODEL", "DATA"))
+    parser.add_argument("--texts", type=int, default=500)
+    parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--compiled", action="store_true", help="time torch.compile too")
+    chosen = parser.parse_args()
+    path = RESULTS / "engine.json"
+    tasks = json.loads(path.read_text(encoding="utf-8"))["tasks"] if path.exists() else {}
+    for model, data in chosen.task:
+        prepare(Path(model), data)
+        result, short = measure(Path(model), data, chosen.texts, chosen.rounds, compiled=chosen.compiled)
+        name = Path(data).name
+        tasks[name] = {**result.to_dict(), "short_texts": short, "scores": scores(Path(model), data)}
+        draw_parts(result, RESULTS / f"engine-{name}.png")
+        write_results("engine", {"max_drop": MAX_DROP, "tasks": tasks})
+
+
+if __name__ == "__main__":
+    main()

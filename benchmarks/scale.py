@@ -1,0 +1,100 @@
+"""Does the cost grow with the texts, and nothing else: `exitpoll predict` on files of 1,000 to 100,000 rows.
+
+python benchmarks/scale.py trec-bert/onnx-int8 data/trec
+
+Each file is answered in a process of its own; time is without starting up, which an empty run measures.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from matplotlib.figure import Figure
+
+from common import RESULTS, write_results
+from exitpoll import open_model
+from exitpoll.opening import read_texts
+from exitpoll.recording import given_texts
+
+ROWS = (1_000, 3_000, 10_000, 30_000, 100_000)
+
+
+def write_rows(path: Path, texts: list[Any], rows: int) -> None:
+    """Write so many rows, the texts again and again, each with its number so that no two are alike."""
+    with path.open("w", encoding="utf-8") as file:
+        for number in range(rows):
+            file.write(json.dumps({"id": number, "text": texts[number % len(texts)]}) + "\n")
+
+
+# A small process in between: the highest memory of a process counts what it was forked from.
+LAUNCH = """
+import json, os, subprocess, sys, time
+started = time.perf_counter()
+process = subprocess.Popen(sys.argv[1:], stdout=subprocess.DEVNULL)
+_, status, usage = os.wait4(process.pid, 0)
+print(json.dumps([status, time.perf_counter() - started, usage.ru_maxrss / 1024]))
+"""
+
+
+def answer(model: str, source: Path, out: Path) -> tuple[float, float]:
+    """Run the verb on a file: seconds, and the highest memory in MiB."""
+    verb = [str(Path(sys.executable).with_name("exitpoll")), "predict", model]
+    command = [sys.executable, "-I", "-S", "-c", LAUNCH, *verb, "--input", str(source), "--output", str(out)]
+    done = subprocess.run(command, capture_output=True, text=True, check=True)
+    status, seconds, mebibytes = json.loads(done.stdout)
+    if status:
+        raise SystemExit(f"predict failed: {done.stderr}")
+    return seconds, mebibytes
+
+
+def draw(found: list[dict[str, float]], path: Path) -> None:
+    """Draw seconds and memory against rows."""
+    figure = Figure(figsize=(9, 3.6), layout="constrained")
+    rows = [each["rows"] for each in found]
+    for axes, name, label in zip(
+        figure.subplots(1, 2), ("seconds", "mebibytes"), ("seconds", "highest memory, MiB"), strict=True
+    ):
+        axes.plot(rows, [each[name] for each in found], "o-", color="#4477aa")
+        axes.set_xscale("log")
+        axes.set_xlabel("rows")
+        axes.set_ylabel(label)
+        axes.grid(alpha=0.3)
+        if name == "seconds":
+            axes.set_yscale("log")
+        else:
+            axes.set_ylim(0)
+    figure.savefig(path, dpi=150)
+
+
+def main() -> None:
+    """Measure files of growing size."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("model")
+    parser.add_argument("data")
+    parser.add_argument("--rows", type=int, nargs="+", default=ROWS)
+    chosen = parser.parse_args()
+    texts = [str(text) for text in given_texts(read_texts(open_model(chosen.model), chosen.data, "test").texts)]
+    found = []
+    with tempfile.TemporaryDirectory() as scratch:
+        source, out = Path(scratch) / "in.jsonl", Path(scratch) / "out.jsonl"
+        write_rows(source, texts, 1)
+        start_up, _ = answer(chosen.model, source, out)
+        for rows in chosen.rows:
+            out.unlink()
+            write_rows(source, texts, rows)
+            seconds, mebibytes = answer(chosen.model, source, out)
+            found.append({"rows": rows, "seconds": round(seconds - start_up, 3), "mebibytes": round(mebibytes, 1)})
+    slope = np.polyfit(np.log([each["rows"] for each in found]), np.log([each["seconds"] for each in found]), 1)[0]
+    draw(found, RESULTS / "scale.png")
+    write_results("scale", {"start_up_seconds": round(start_up, 2), "exponent": round(float(slope), 3), "files": found})
+
+
+if __name__ == "__main__":
+    main()
