@@ -19,6 +19,7 @@ from typing import Any
 import torch
 
 from common import RESULTS, write_results
+from engine_tables import KINDS, kept_table, plain_table, short_table
 from exitpoll import Policy, calibrate, evaluate, open_model
 from exitpoll.benchmarking import Benchmark, benchmark, contestants
 from exitpoll.delivery import deliver
@@ -26,7 +27,6 @@ from exitpoll.opening import find_folder, read_texts
 from exitpoll.plots import draw_parts
 from exitpoll.recording import given_texts, record, record_in_memory
 
-KINDS = ("torch", "onnx", "onnx-int8")
 MAX_DROP = 0.02
 SHORT = 32  # tokens of a short text
 
@@ -91,6 +91,7 @@ def main() -> None:
         tasks[name] = {**result.to_dict(), "short_texts": short, "scores": scores(Path(model), data)}
         draw_parts(result, RESULTS / f"engine-{name}.png")
         write_results("engine", {"max_drop": MAX_DROP, "tasks": tasks})
+    print(*(table(tasks) for table in (kept_table, plain_table, short_table)), sep="\n\n")
 
 
 if __name__ == "__main__":

@@ -155,14 +155,12 @@ class Flow:
                 left.append(Left(group.numbers[leaving], number, answer, probability))
         return left, None if stays is None else np.flatnonzero(stays)
 
-    def _exits_of(self, group: _Group) -> Iterator[tuple[int, NDArray | None]]:
-        """Go through the exits at which texts of a group are, and say which texts; None for all."""
+    def _exits_of(self, group: _Group) -> list[tuple[int, NDArray | None]]:
+        """List the exits at which texts of a group are, and which texts; None for all."""
         if isinstance(group.depth, int):
-            yield self.exits[group.depth], None
-            return
-        for depth in np.unique(group.depth).tolist():
-            if depth in self.exits:
-                yield self.exits[depth], np.flatnonzero(group.depth == depth)
+            return [(self.exits[group.depth], None)]
+        depths = [depth for depth in np.unique(group.depth).tolist() if depth in self.exits]
+        return [(self.exits[depth], np.flatnonzero(group.depth == depth)) for depth in depths]
 
     def _decide(self, history: NDArray, number: int) -> tuple[NDArray, NDArray]:
         """Say which texts leave at an exit and what they are answered, by all that was said so far."""
@@ -182,7 +180,9 @@ class Flow:
         """Let a group wait that is too small for a call of its own, and give what is to be run next, if anything."""
         if not len(group):
             return None
-        enough = min(self.batch_size, -(-FULL_TOKENS // group.tokens)) if self.refill else 1
+        if not self.refill or len(group) == self.batch_size:
+            return self._joined([group])
+        enough = min(self.batch_size, -(-FULL_TOKENS // group.tokens))
         if len(group) >= enough:
             return self._joined([group])
         key = group.depth if isinstance(group.depth, int) else 0, int(math.log(group.tokens, LIKE_LENGTH))

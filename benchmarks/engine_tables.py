@@ -1,0 +1,51 @@
+"""What engine.py measured, as the documents show it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+KINDS = ("torch", "onnx", "onnx-int8")
+
+
+def kept_table(tasks: Mapping[str, Any]) -> str:
+    """Write what the clock keeps of the speed-up in layers."""
+    rows = [
+        "| task | runtime | speed-up in layers | way | 1 at a time | 8 | 32 | 128 |",
+        "|---|---|---|---|---|---|---|---|",
+    ]
+    for name, task in tasks.items():
+        for kind in KINDS:
+            for way in ("engine", "engine, no refill", "whole batch waits"):
+                found = [each for each in task["timings"] if (each["runtime"], each["way"]) == (kind, way)]
+                cells = " | ".join(f"{each['of_layers']:.2f}" for each in found)
+                rows.append(f"| {name} | {kind} | {task['layers'] / found[0]['depth']:.2f} | {way} | {cells} |")
+    return "\n".join(rows)
+
+
+def plain_table(tasks: Mapping[str, Any]) -> str:
+    """Write how many times as fast as plain transformers every way is, at the same batch size."""
+    rows = ["| task | way | runtime | 1 at a time | 8 | 32 | 128 |", "|---|---|---|---|---|---|---|"]
+    for name, task in tasks.items():
+        for kind, way in dict.fromkeys((each["runtime"], each["way"]) for each in task["timings"]):
+            if way not in ("plain transformers", "engine, no refill"):
+                found = [each for each in task["timings"] if (each["runtime"], each["way"]) == (kind, way)]
+                cells = " | ".join(f"{each['against_plain']:.2f}" for each in found)
+                rows.append(f"| {name} | {way} | {kind} | {cells} |")
+    return "\n".join(rows)
+
+
+def short_table(tasks: Mapping[str, Any]) -> str:
+    """Write how fast short texts are, one at a time, and what leaving early and int8 cost."""
+    rows = [
+        "| task | runtime | all layers, × plain | with exits, × plain | score, all layers | score, with exits |",
+        "|---|---|---|---|---|---|",
+    ]
+    for name, task in tasks.items():
+        for kind in KINDS:
+            ways = {each["way"]: each for each in task["short_texts"]["timings"] if each["runtime"] == kind}
+            full, exits = (f"{ways[way]['against_plain']:.2f}" for way in ("engine, all layers", "engine"))
+            score = task["scores"][kind]
+            scores = f"{100 * score['all_layers']:.1f} | {100 * score['with_exits']:.1f}"
+            rows.append(f"| {name} | {kind} | {full} | {exits} | {scores} |")
+    return "\n".join(rows)
