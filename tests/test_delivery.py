@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import shutil
 import statistics
+from pathlib import Path
 
 import pytest
 
@@ -117,8 +118,66 @@ def test_an_older_export_is_replaced_only_when_asked(model, monkeypatch):
         deliver(str(model / "onnx"), model / "again")
     (model / "other").mkdir()
     (model / "other" / "thing").touch()
-    with pytest.raises(InputError, match="is not a model folder of exitpoll"):
+    with pytest.raises(InputError, match="exists and is no export of exitpoll"):
         deliver(str(model), model / "other", overwrite=True)
+
+
+def test_no_trained_model_is_replaced(model, tmp_path):
+    other = shutil.copytree(model, tmp_path / "other")
+    for place, message in (
+        (model, "holds the model itself"),
+        (tmp_path, "holds the model itself"),
+        (other, "exists and is no export of exitpoll"),
+        (tmp_path / "no" / "where", "there is no folder"),
+    ):
+        with pytest.raises(InputError, match=message):
+            deliver(str(model), place, overwrite=True)
+    assert (model / "model.safetensors").exists()
+    assert (other / "model.safetensors").exists()
+
+
+def test_a_training_that_was_cut_off_is_left_alone(model, tmp_path):
+    (tmp_path / "onnx.partial").mkdir()
+    (tmp_path / "onnx.partial" / "fingerprint.json").touch()
+    deliver(str(model), tmp_path / "onnx")
+    assert (tmp_path / "onnx.partial" / "fingerprint.json").exists()
+
+
+def test_an_interrupt_between_the_renames_keeps_the_older_export(model, tmp_path, monkeypatch):
+    deliver(str(model), tmp_path / "onnx")
+    (tmp_path / "onnx" / "mark").touch()
+    rename = Path.rename
+
+    def interrupt(path, target):
+        if path.name == "float32":
+            raise KeyboardInterrupt
+        return rename(path, target)
+
+    monkeypatch.setattr(Path, "rename", interrupt)
+    with pytest.raises(KeyboardInterrupt):
+        deliver(str(model), tmp_path / "onnx", overwrite=True)
+    assert (tmp_path / "onnx" / "mark").exists()
+
+
+def test_too_few_texts_are_said_and_not_fatal(model):
+    delivered = deliver(str(model), model / "onnx", texts=toy_texts(10, 1))
+    assert delivered.policy is None
+    assert "10 texts are too few" in delivered.note
+    assert not (model / "onnx" / "policy.json").exists()
+
+
+def test_what_was_asked_of_a_calibration_is_asked_again(model):
+    trace = record(open_model(model), TEXTS, model.parent / "t", about={"metric": "accuracy"})
+    asked = Policy("votes", None, {"k": 0.25}, max_depth=2, answer="head")
+    calibrate(trace, asked, speedup=1.2).save(model / "policy.json")
+    found = deliver(str(model), model / "onnx", texts=TEXTS).policy
+    assert (found.settings["k"], found.max_depth, found.answer) == (0.25, 2, "head")
+
+
+def test_a_policy_of_another_precision_does_not_go_along(model):
+    certificate = {"about": {"model": "another", "runtime": "torch bfloat16"}}
+    Policy("votes", 1.0, certificate=certificate).save(model / "policy.json")
+    assert deliver(str(model), model / "onnx").policy is None
 
 
 class TestVerb:
@@ -154,7 +213,7 @@ class TestVerb:
     def test_a_loss_is_noted(self):
         from exitpoll.wording import delivered_in_words
 
-        lossy = delivery.Delivered("x", "onnx int8", Policy("votes", 1.0), "accuracy", 100, 0.9, 0.88)
+        lossy = delivery.Delivered("x", "onnx int8", Policy("votes", 1.0), None, "accuracy", 100, 0.9, 0.88)
         assert "note: that is 2.0 points less" in delivered_in_words(lossy)[0]
 
     def test_no_such_folder(self, run):

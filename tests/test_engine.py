@@ -81,7 +81,7 @@ def test_other_problem_types(problem_type, logits, expected):
     assert found.probability == pytest.approx(expected.probability, abs=1e-3, nan_ok=True)
 
 
-@pytest.mark.parametrize("text", [None, 5, "", "  ", ("a",) * 3, ("a", ""), ["a"], b"a", "\ud800"])
+@pytest.mark.parametrize("text", [None, 5, "", "  ", (), ("a",), ("a",) * 3, ("a", ""), ["a"], b"a", "\ud800"])
 def test_refuses_what_is_no_text_by_its_number(folder, text):
     with pytest.raises(InputError, match="text 3 "):
         Engine.load(folder)(["good film"] * 3 + [text])
@@ -95,6 +95,8 @@ def test_odd_characters_are_texts(text):
 def test_refusals(folder):
     with pytest.raises(InputError, match="batch_size 0 must be at least 1"):
         Engine.load(folder)(TEXTS, batch_size=0)
+    with pytest.raises(InputError, match="give a list of texts, not one text"):
+        Engine.load(folder)("good film")
     with pytest.raises(InputError, match="2 thresholds were given for 3 exits"):
         Engine.load(folder, policy=Policy("votes", [1, 2]))
     with pytest.raises(InputError, match="the policy is for regression, the model for single_label"):

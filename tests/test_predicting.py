@@ -85,6 +85,24 @@ def test_a_parquet_file_is_read_a_part_at_a_time(engine, tmp_path, monkeypatch):
     assert [row["text"] for row in rows_of(tmp_path / "out.jsonl")] == [row[0] for row in ROWS]
 
 
+def test_columns_of_separated_values_are_those_of_the_first_rows(engine, tmp_path):
+    rows = [{"text": "good film", "id": 1}, *[{"id": number, "text": "bad film"} for number in range(2, 12)]]
+    (tmp_path / "in.jsonl").write_text("\n".join(map(json.dumps, rows)))
+    predict_file(engine, tmp_path / "in.jsonl", tmp_path / "out.csv")
+    assert [row["id"] for row in rows_of(tmp_path / "out.csv")] == [str(number) for number in range(1, 12)]
+    (tmp_path / "in.jsonl").write_text("\n".join(map(json.dumps, [*rows, {"text": "film", "late": 1}])))
+    with pytest.raises(InputError, match="line 12: the first rows have no column 'late', and it cannot be added now"):
+        predict_file(engine, tmp_path / "in.jsonl", tmp_path / "late.csv")
+
+
+def test_parquet_makes_text_of_what_it_has_no_type_for(engine, tmp_path):
+    rows = [{"text": "good film", "large": 2**70, "nothing": {}, "within": [{}]}]
+    (tmp_path / "in.jsonl").write_text(json.dumps(rows[0]))
+    predict_file(engine, tmp_path / "in.jsonl", tmp_path / "out.parquet")
+    [found] = rows_of(tmp_path / "out.parquet")
+    assert (found["large"], found["nothing"], found["within"]) == (str(2**70), "{}", "[{}]")
+
+
 @pytest.mark.parametrize("after", [0, 1, 3])
 @pytest.mark.parametrize("torn", [b"", b"half a li"])
 def test_a_killed_job_resumes_without_a_lost_or_doubled_row(engine, source, tmp_path, after, torn):
@@ -114,8 +132,9 @@ def test_another_job_is_not_resumed(engine, source, tmp_path):
 
     with pytest.raises(KeyboardInterrupt):
         predict_file(engine, source, tmp_path / "out.csv", about={"model": "a"}, advance=kill)
-    with pytest.raises(InputError, match="was begun with another input, model, policy or --on-error"):
-        predict_file(engine, source, tmp_path / "out.csv", about={"model": "b"}, resume=True)
+    for other in ({"about": {"model": "b"}}, {"about": {"model": "a"}, "text_column": "label"}):
+        with pytest.raises(InputError, match="was begun with another input, model, policy or --on-error"):
+            predict_file(engine, source, tmp_path / "out.csv", **other, resume=True)
 
 
 class TestErrors:

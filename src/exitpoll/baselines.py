@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from exitpoll.batching import Text, Tokens, batches, lengths_of, padded, pick
+from exitpoll.batching import Text, Tokens, batches, lengths_of, mask_of, padded, pick
 from exitpoll.errors import InputError
 from exitpoll.policy import Policy
 from exitpoll.runtime import Opened
@@ -39,13 +39,16 @@ def plain_transformers(opened: Opened, *, compiled: bool = False) -> Way:
     if not isinstance(runtime, TorchRuntime):
         raise InputError("plain transformers needs a model that torch runs")
     model, last = runtime.weights, len(runtime.layers) - 1
+    if model.config.encoder.num_hidden_layers != runtime.layers[-1]:
+        return truncated(opened, last)  # layers above the last exit that share their weights with those below
     encoder = torch.compile(model.encoder, dynamic=True) if compiled else model.encoder
 
     @torch.inference_mode()
     def answer(tokens: Tokens) -> NDArray:
-        given = {name: torch.from_numpy(column) for name, column in _columns(tokens, runtime.padding).items()}
+        columns = _columns(tokens, runtime.padding)
+        given = {name: torch.from_numpy(column).to(model.device) for name, column in columns.items()}
         hidden = encoder(**given).last_hidden_state
-        return model.answer(last, hidden, given["attention_mask"]).numpy()
+        return model.answer(last, hidden, given["attention_mask"]).float().cpu().numpy()
 
     return _one_batch_after_another(opened, answer)
 
@@ -68,13 +71,13 @@ def full_graph(opened: Opened, *, int8: bool = False, threads: int | None = None
     from exitpoll.torch_runtime import TorchRuntime
 
     assert isinstance(opened.runtime, TorchRuntime)
-    padding = opened.runtime.padding
+    padding, names = opened.runtime.padding, list(opened.tokenise(["a"]))
     options = SessionOptions()
     options.log_severity_level = 3  # errors
     options.intra_op_num_threads = threads or opened.runtime.threads
     with tempfile.TemporaryDirectory() as scratch:
         path = Path(scratch) / "whole.onnx"
-        path.write_bytes(translate_whole(opened.runtime.weights, padding).SerializeToString())
+        path.write_bytes(translate_whole(opened.runtime.weights, names).SerializeToString())
         if int8:
             path.write_bytes(with_int8_weights(path).SerializeToString())
         session = InferenceSession(str(path), options, providers=["CPUExecutionProvider"])
@@ -107,7 +110,7 @@ def truncated(opened: Opened, exit_number: int) -> Way:
 
 
 def whole_batch_waits(opened: Opened, policy: Policy) -> Way:
-    """Take exits as PABEE's code does: a batch goes on, whole, until the last of its texts may leave.
+    """Take exits as published code does: a batch goes on, whole, until the last of its texts may leave.
 
     Args:
         opened: The model.
@@ -152,4 +155,4 @@ def _columns(tokens: Tokens, padding: Any) -> dict[str, NDArray]:
     lengths = lengths_of(tokens)
     longest = int(lengths.max())
     columns = {name: padded(column, longest, padding[name]) for name, column in tokens.items()}
-    return {**columns, "attention_mask": (np.arange(longest) < lengths[:, None]).astype(np.int64)}
+    return {**columns, "attention_mask": mask_of(lengths, longest)}

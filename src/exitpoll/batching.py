@@ -37,6 +37,11 @@ def padded(column: Sequence[Sequence[int]], longest: int, filler: int) -> NDArra
     return np.array([[*row, *[filler] * (longest - len(row))] for row in column], dtype=np.int64)
 
 
+def mask_of(lengths: NDArray, longest: int) -> NDArray:
+    """Mark the real tokens, 1 and 0: (texts, longest)."""
+    return (np.arange(longest) < lengths[:, None]).astype(np.int64)
+
+
 def batches(lengths: NDArray, batch_size: int) -> Iterator[NDArray]:
     """Group texts of like length, longest first, so that a lack of memory shows at once.
 

@@ -100,6 +100,7 @@ def contestants(model: str | Path, *, threads: int | None = None) -> list[Contes
         if not path.exists():
             raise InputError(f"'{path}' is missing, and without a policy no text leaves early; calibrate first")
         found.append(Contestant(kind, open_model(model, kind, threads=threads), Policy.load(path)))
+        threads = found[0].opened.runtime.threads  # the same for all
     return found
 
 

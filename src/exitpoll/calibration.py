@@ -75,7 +75,8 @@ def calibrate(
     else:
         goal = {"speedup": speedup} if speedup is not None else {"latency_ms": latency_ms}
         policy = _reach(trace, strategy, goal, metric)
-    asked = strategy if isinstance(strategy, str) else strategy.strategy
+    kept = ("strategy", "settings", "answer", "fallback", "max_depth", "problem_type")
+    asked = strategy if isinstance(strategy, str) else {name: strategy.to_dict()[name] for name in kept}
     return replace(policy, certificate={**(policy.certificate or {}), "asked": asked})
 
 

@@ -41,7 +41,7 @@ app = App(
 
 
 Strategies = Annotated[list[str] | None, Parameter(consume_multiple=True, negative="")]
-Split = Literal["train", "calibration", "test", "all"]  # as in opening, which imports torch
+Split = Literal["train", "calibration", "test", "all"]  # as in opening, whose imports can wait
 
 
 @dataclass(frozen=True)
@@ -533,11 +533,13 @@ def bench(
     from exitpoll.recording import given_texts
     from exitpoll.tables import benchmark_table
 
+    if texts < 1:
+        raise InputError(f"texts {texts} must be at least 1")
+    if out is not None:
+        out.mkdir(parents=True, exist_ok=True)
     _quieten_transformers()
     runners = contestants(model, threads=threads)
     read = read_texts(runners[0].opened, data, split, **vars(reading or Reading()))
-    if texts < 1:
-        raise InputError(f"texts {texts} must be at least 1")
     chosen = given_texts(read.texts)[:texts]
     with counting_bar(_errors, "timing") as advance:
         sizes = batch_sizes or BATCH_SIZES
@@ -545,10 +547,12 @@ def bench(
     _console.print(benchmark_table(result))
     if out is None:
         return
-    out.mkdir(parents=True, exist_ok=True)
     write_json(out / "bench.json", {"data": read.about["data"], "split": split, **result.to_dict()})
-    draw_parts(result, out / "bench.png")
-    _say(f"wrote {out}/bench.json and bench.png")
+    try:
+        draw_parts(result, out / "bench.png")
+        _say(f"wrote {out}/bench.json and bench.png")
+    except MissingExtraError as missing:
+        _say(f"wrote {out}/bench.json; no figure: {missing}")
 
 
 # ---- what verbs share -----------------------------------------------------------------------------------------------

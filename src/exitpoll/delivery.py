@@ -15,7 +15,7 @@ from exitpoll.data import Texts
 from exitpoll.errors import InputError
 from exitpoll.exported import MANIFEST
 from exitpoll.exporting import export, probe_texts
-from exitpoll.folders import check_free, partial_of, publish
+from exitpoll.folders import check_free, publish, put_back
 from exitpoll.model import EarlyExitModel
 from exitpoll.policy import Policy
 from exitpoll.promises import Promise
@@ -37,6 +37,7 @@ class Delivered:
     folder: Path
     runtime: str
     policy: Policy | None  # None if there was none, or none that would hold
+    note: str | None = None  # why it could not be calibrated
     metric: str | None = None  # what follows is measured only on labelled texts
     texts: int = 0
     before: float | None = None  # the score of the full model
@@ -70,11 +71,10 @@ def deliver(
     Returns:
         What was written.
     """
-    check_free(to, overwrite=overwrite)
-    if (Path(model) / MANIFEST).exists():
-        raise InputError(f"'{model}' is an export already; name the trained folder")
+    work = to.with_name(f"{to.name}.exporting")
+    put_back(work, to)
+    _check_place(Path(model), to, overwrite=overwrite)
     source, show = _Source(model), on_progress or _say_nothing
-    work = partial_of(to)
     shutil.rmtree(work, ignore_errors=True)
     try:
         exported, prepared = _write(source, work, None if texts is None else given_texts(texts), int8, show)
@@ -89,6 +89,19 @@ def deliver(
     finally:
         shutil.rmtree(work, ignore_errors=True)
     return delivered
+
+
+def _check_place(model: Path, to: Path, *, overwrite: bool) -> None:
+    """Refuse to write over anything but an older export, or from one."""
+    if (model / MANIFEST).exists():
+        raise InputError(f"'{model}' is an export already; name the trained folder")
+    if to.resolve() == model.resolve() or to.resolve() in model.resolve().parents:
+        raise InputError(f"'{to}' holds the model itself; choose another folder")
+    if to.is_dir() and any(to.iterdir()) and not (to / MANIFEST).exists():
+        raise InputError(f"'{to}' exists and is no export of exitpoll; choose another folder")
+    if not to.parent.is_dir():
+        raise InputError(f"there is no folder '{to.parent}' to write '{to.name}' to")
+    check_free(to, overwrite=overwrite)
 
 
 class _Source:
@@ -136,20 +149,24 @@ def _measure(
     model, path = opened(source.model, source.tokenizer), prepared / "calibration.safetensors"
     before = record_in_memory(model, texts, about=about, advance=partial(show, "asking the model"))
     after = record(exported, texts, path, about=about, advance=partial(show, "asking the export"))
-    policy = _recalibrated(source.policy, after)
+    try:
+        delivered = replace(delivered, policy=_recalibrated(source.policy, after))
+    except InputError as error:
+        delivered = replace(delivered, policy=None, note=str(error))
     if after.labels is None:
-        return replace(delivered, policy=policy)
+        return delivered
     gold, metric = after.gold("a score"), after.metric
     scores = [METRICS[metric](gold, predictions(each.logits[:, -1], each.problem_type)) for each in (before, after)]
-    return replace(delivered, policy=policy, metric=metric, texts=len(after), before=scores[0], after=scores[1])
+    return replace(delivered, metric=metric, texts=len(after), before=scores[0], after=scores[1])
 
 
 def _recalibrated(policy: Policy | None, trace: Trace) -> Policy | None:
     """Calibrate for the same goal in the same way; what was never calibrated stays as it is."""
     certificate = {} if policy is None else policy.certificate or {}
-    if policy is None or not certificate:
+    if policy is None or not {"promise", "goal"} & set(certificate):
         return policy
     promise, asked = Promise.of(policy), certificate.get("asked", policy.strategy)
+    asked = Policy(**asked) if isinstance(asked, Mapping) else asked
     if promise is None:
         return calibrate(trace, asked, metric=_metric(certificate), **certificate["goal"])
     return calibrate(trace, asked, max_drop=promise.at_most, confidence=promise.confidence, risk=promise.risk)
@@ -164,7 +181,8 @@ def _carried(policy: Policy, exported: Opened) -> Policy | None:
     """Let a policy go with an export in float32, or with any if it was never calibrated."""
     if not policy.source:
         return policy
-    if exported.runtime.name != "onnx float32":
+    same = {"model": exported.runtime.model, "runtime": "torch float32"}
+    if exported.runtime.name != "onnx float32" or not same.items() <= dict(policy.source).items():
         return None
     certificate = dict(policy.certificate or {})
     source = {**policy.source, "runtime": exported.runtime.name, "carried_from": policy.source.get("runtime")}

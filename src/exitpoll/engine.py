@@ -61,7 +61,8 @@ class Engine:
         """Open a folder.
 
         Args:
-            folder: What `exitpoll train` or `exitpoll export` wrote, or a hub name.
+            folder: What `exitpoll train` or `exitpoll export` wrote; or the hub name of a trained model, whose policy
+                is then to be given.
             runtime: "torch", "onnx" or "onnx-int8"; what the folder was written for by default. A trained folder is
                 also searched for an export of that name.
             policy: When to leave; the folder's policy.json by default, and without one never early.
@@ -105,6 +106,8 @@ class Engine:
         """
         if batch_size < 1:
             raise InputError(f"batch_size {batch_size} must be at least 1")
+        if isinstance(texts, str):
+            raise InputError("give a list of texts, not one text")
         flow = Flow(self.runtime, self.policy, batch_size, refill=refill)
         for left in flow.run(self._batches(iter(texts), batch_size)):
             yield from self._predictions(left)
@@ -144,7 +147,7 @@ def check_text(place: str, text: object) -> None:
         text: A text or a pair of texts, one hopes.
     """
     parts = text if isinstance(text, tuple) else (text,)
-    if len(parts) > 2 or not all(isinstance(part, str) and part.strip() for part in parts):
+    if len(parts) != 1 + isinstance(text, tuple) or not all(isinstance(part, str) and part.strip() for part in parts):
         raise InputError(f"{place} is empty, or neither a text nor a pair of texts: {text!r:.60}")
     try:
         "".join(parts).encode()

@@ -28,6 +28,9 @@ from exitpoll.tasks import predictions
 FULL_TOKENS = 512  # tokens in a call beyond which larger calls are hardly faster
 CALL_TOKENS = 48  # what a call costs beside its tokens, in tokens
 LIKE_LENGTH = 1.3  # texts wait for others that are at most so much longer
+LONGEST_WAIT = 8192  # texts that may start while others wait
+
+Key = tuple[int, int]  # who may wait together: depth, 0 where layers share their weights, and about how long
 
 
 @dataclass(frozen=True)
@@ -94,7 +97,9 @@ class Flow:
         depths = np.arange(max(self.exits))
         following = np.array(sorted(self.exits))[np.searchsorted(sorted(self.exits), depths, side="right")]
         self.next_exit = following if runtime.shares_layers else following.tolist()  # after each depth
-        self.waiting: dict[tuple[int, int], list[_Group]] = {}  # by depth, 0 where layers share weights, and length
+        self.waiting: dict[Key, list[_Group]] = {}
+        self.since: dict[Key, int] = {}  # how many texts had started when the first began to wait
+        self.started = 0
 
     def run(self, batches: Iterable[Batch]) -> Iterator[Left]:
         """Send batches through.
@@ -106,7 +111,10 @@ class Flow:
             Texts, as they leave.
         """
         for batch in batches:
+            self.started += len(batch.numbers)
             yield from self._go_on(self._start(batch))
+            for key in [key for key, since in self.since.items() if self.started - since > LONGEST_WAIT]:
+                yield from self._go_on(self._call(key, self._end_wait(key)))
         while self.waiting:
             yield from self._go_on(self._shallowest())
 
@@ -186,11 +194,20 @@ class Flow:
         if len(group) >= enough:
             return self._joined([group])
         key = group.depth if isinstance(group.depth, int) else 0, int(math.log(group.tokens, LIKE_LENGTH))
-        waiting = self.waiting.setdefault(key, [])
-        waiting.append(group)
-        if sum(map(len, waiting)) < enough:
+        self._wait(key, group)
+        if sum(map(len, self.waiting[key])) < enough:
             return None
-        return self._call(key, self.waiting.pop(key))
+        return self._call(key, self._end_wait(key))
+
+    def _wait(self, key: Key, group: _Group) -> None:
+        """Let a group wait for others."""
+        self.waiting.setdefault(key, []).append(group)
+        self.since.setdefault(key, self.started)
+
+    def _end_wait(self, key: Key) -> list[_Group]:
+        """Call those who wait together."""
+        del self.since[key]
+        return self.waiting.pop(key)
 
     def _shallowest(self) -> _Group:
         """Give what is to be run next when no more texts come: of the least depth, what is worth its padding."""
@@ -199,14 +216,14 @@ class Flow:
         longest = max(group.tokens for group in self.waiting[keys[0]])
         together = []
         for key in keys:
-            for group in self.waiting.pop(key):
+            for group in self._end_wait(key):
                 if key == keys[0] or len(group) * (longest - group.tokens) <= CALL_TOKENS:
                     together.append(group)
                 else:
-                    self.waiting.setdefault(key, []).append(group)
+                    self._wait(key, group)
         return self._call(keys[0], together)
 
-    def _call(self, key: tuple[int, int], groups: Sequence[_Group]) -> _Group:
+    def _call(self, key: Key, groups: Sequence[_Group]) -> _Group:
         """Join groups up to the size of a call; the rest waits."""
         together, room = [], self.batch_size
         for group in groups:
@@ -214,7 +231,7 @@ class Flow:
             if fits:
                 together.append(group if fits == len(group) else group.select(np.arange(fits)))
             if fits < len(group):
-                self.waiting.setdefault(key, []).append(group.select(np.arange(fits, len(group))))
+                self._wait(key, group.select(np.arange(fits, len(group))))
             room -= fits
         return self._joined(together)
 

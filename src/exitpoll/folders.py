@@ -24,9 +24,7 @@ def check_free(out: Path, *, overwrite: bool) -> None:
         out: The folder to be written.
         overwrite: Whether an older model folder may be replaced; anything else is never replaced.
     """
-    replaced = partial_of(out) / REPLACED
-    if replaced.exists() and not out.exists():
-        replaced.rename(out)  # a kill came between the two renames of publish
+    put_back(partial_of(out), out)
     if not out.exists() or (out.is_dir() and not any(out.iterdir())):
         return
     if not _is_model_folder(out):
@@ -65,6 +63,17 @@ def check_replaceable(out: Path, field: str, kind: str) -> None:
         raise InputError(f"'{out}' exists and is no {kind}; choose another name")
 
 
+def put_back(work: Path, out: Path) -> None:
+    """Put an older folder back in its place, if a kill came between the two renames of publish.
+
+    Args:
+        work: The folder of the work.
+        out: Where the older folder belongs.
+    """
+    if (work / REPLACED).exists() and not out.exists():
+        (work / REPLACED).rename(out)
+
+
 def publish(prepared: Path, out: Path) -> None:
     """Put a finished folder in its place, in place of an older one if need be, and drop the work.
 
@@ -72,10 +81,15 @@ def publish(prepared: Path, out: Path) -> None:
         prepared: The finished folder, inside the folder of the work.
         out: Where it belongs.
     """
-    if out.exists():
-        out.rename(partial_of(out) / REPLACED)
-    prepared.rename(out)
-    shutil.rmtree(partial_of(out))
+    work = prepared.parent
+    try:
+        if out.exists():
+            out.rename(work / REPLACED)
+        prepared.rename(out)
+    except BaseException:
+        put_back(work, out)
+        raise
+    shutil.rmtree(work)
 
 
 def write_json(path: Path, content: object) -> None:

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from exitpoll.batching import Text, Tokens, lengths_of, padded, split_pairs
+from exitpoll.batching import Text, Tokens, lengths_of, mask_of, padded, split_pairs
 from exitpoll.errors import InputError, MissingExtraError
 from exitpoll.exported import TOKENIZER, Manifest
 from exitpoll.runtime import Opened
@@ -42,7 +42,7 @@ class OnnxRuntime:
             manifest: How its files go together.
             threads: How many threads to use; as many as there are cores by default.
         """
-        self.threads, self.device = threads or len(os.sched_getaffinity(0)), "cpu"
+        self.threads, self.device = threads or _cores(), "cpu"
         self.name, self.model, self.padding = manifest.runtime, manifest.model, manifest.padding
         self.layers: Sequence[int] = tuple(manifest.exits)
         self.classes, self.problem_type = len(manifest.label_names), manifest.problem_type
@@ -58,7 +58,7 @@ class OnnxRuntime:
         lengths = lengths_of(tokens)
         longest = int(lengths.max())
         given = {name: padded(tokens[name], longest, filler) for name, filler in self.padding.items()}
-        mask = _mask(lengths, longest)
+        mask = mask_of(lengths, longest)
         return self._state(self._embedding({**given, "attention_mask": mask})[0], lengths, mask)
 
     def advance(self, state: OnnxState, layers: Sequence[int]) -> OnnxState:
@@ -83,7 +83,7 @@ class OnnxRuntime:
             piece = state.hidden[:, :longest] if rows is None else state.hidden[rows, :longest]
             hidden[start : start + len(piece), : piece.shape[1]] = piece
             start += len(piece)
-        return self._state(hidden, lengths, _mask(lengths, longest))
+        return self._state(hidden, lengths, mask_of(lengths, longest))
 
     def _state(self, hidden: NDArray, lengths: NDArray, mask: NDArray) -> OnnxState:
         """Work out the context, once for all layers that these rows go through together."""
@@ -113,9 +113,9 @@ class _Stage:
         return self._run(None, {name: given[name] for name in self._inputs})
 
 
-def _mask(lengths: NDArray, longest: int) -> NDArray:
-    """Mark the real tokens: (texts, tokens)."""
-    return (np.arange(longest) < lengths[:, None]).astype(np.int64)
+def _cores() -> int:
+    """Count the cores that this process may use."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
 def _session_options(threads: int) -> SessionOptions:

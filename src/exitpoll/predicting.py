@@ -7,9 +7,10 @@ whatever stands behind the last note is dropped on resuming, so no row is lost o
 from __future__ import annotations
 
 import json
+import math
 import os
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from itertools import islice
 from pathlib import Path
 from typing import Any, BinaryIO, Literal
@@ -22,6 +23,8 @@ from exitpoll.readers import READERS, Row
 from exitpoll.writers import WRITERS, check_kind, finish
 
 BLOCK = 8192  # rows that are answered and written together
+
+PREDICTED = ("predicted", "probability", "depth")
 
 OnError = Literal["stop", "skip"]
 Advance = Callable[[int, float], None]  # (rows done, mean depth so far)
@@ -73,7 +76,13 @@ def predict_file(
     if not source.is_file():
         raise InputError(f"'{source}' does not exist")
     stat = source.stat()
-    identity = {"input": [stat.st_size, stat.st_mtime_ns], "on_error": on_error, **(about or {})}
+    identity = {
+        "input": [stat.st_size, stat.st_mtime_ns],
+        "columns": [text_column, pair_column],
+        "on_error": on_error,
+        **engine.model.source,
+        **(about or {}),
+    }
     work = _Work(out, identity, resume=resume)
     rows = READERS[source.suffix.lower()](source)
     for _ in islice(rows, work.rows):
@@ -81,9 +90,12 @@ def predict_file(
     depth = work.depth
     with work.open() as file:
         while block := list(islice(rows, BLOCK)):
-            texts = _texts(block, text_column, pair_column)
-            answered = _answer(engine, texts, batch_size, on_error)
-            _write(file, out.suffix.lower(), block, answered, header=work.rows == 0, errors=on_error == "skip")
+            if work.layout is None:
+                is_fixed = out.suffix.lower() in (".csv", ".tsv")
+                work.layout = _layout(block, text_column, pair_column, errors=on_error == "skip", is_fixed=is_fixed)
+            answered = _answer(engine, _texts(block, work.layout), batch_size, on_error)
+            written = [_with_prediction(row, each, work.layout) for row, each in zip(block, answered, strict=True)]
+            file.write(WRITERS[out.suffix.lower()](written, work.layout.columns, not work.rows).encode("utf-8"))
             depth += sum(each.depth for each in answered if isinstance(each, Prediction))
             work.note(file, len(block), sum(isinstance(each, str) for each in answered), depth)
             if advance is not None:
@@ -110,8 +122,31 @@ def predict_lines(engine: Engine, lines: Iterable[str], batch_size: int = 32) ->
     full = (text for text in texts if text)
     while block := list(islice(full, batch_size)):
         for text, found in zip(block, engine(block, batch_size), strict=True):
-            row = {"text": text, "predicted": found.label, "probability": found.probability, "depth": found.depth}
+            row = _with_prediction(Row({"text": text}, "standard input"), found, _Layout("text", None, ["text"]))
             yield json.dumps(row, ensure_ascii=False) + "\n"
+
+
+@dataclass(frozen=True)
+class _Layout:
+    """The columns of a job, the same for all its blocks."""
+
+    text: str
+    pair: str | None
+    columns: Sequence[str]  # of the output
+    is_fixed: bool = False  # whether no column may come later
+
+
+def _layout(
+    block: Sequence[Row], text_column: str | None, pair_column: str | None, *, errors: bool, is_fixed: bool
+) -> _Layout:
+    """Find the columns by the first rows."""
+    text, pair = find_text_columns(block, text_column, pair_column)
+    names = dict.fromkeys(name for row in block for name in row.values)
+    added = [*PREDICTED, *["error"] * errors]
+    for name in added:
+        if name in names:
+            raise InputError(f"{block[0].place}: there is a column '{name}' already, which predictions need; rename it")
+    return _Layout(text, pair, [*names, *added], is_fixed)
 
 
 class _Work:
@@ -123,6 +158,7 @@ class _Work:
         self.partial = out.with_name(out.name + ".partial")
         self.progress = out.with_name(out.name + ".progress")
         self.rows = self.skipped = self.size = self.depth = 0
+        self.layout: _Layout | None = None
         if not self.partial.exists():
             return
         noted = read_json(self.progress)
@@ -133,6 +169,7 @@ class _Work:
         if noted.get("identity") != self.identity:
             raise InputError(f"'{self.partial}' was begun with another input, model, policy or --on-error")
         self.rows, self.skipped, self.size, self.depth = (noted[name] for name in ("rows", "skipped", "size", "depth"))
+        self.layout = _Layout(**noted["layout"])
 
     def open(self) -> BinaryIO:
         """Open the file behind the last block that was noted."""
@@ -147,7 +184,8 @@ class _Work:
         os.fsync(file.fileno())
         self.rows, self.skipped, self.size, self.depth = self.rows + rows, self.skipped + skipped, file.tell(), depth
         done = {"rows": self.rows, "skipped": self.skipped, "size": self.size, "depth": self.depth}
-        write_json(self.progress, {"identity": self.identity, **done})
+        layout = None if self.layout is None else asdict(self.layout)
+        write_json(self.progress, {"identity": self.identity, "layout": layout, **done})
 
     def publish(self) -> None:
         """Put the finished file in its place."""
@@ -160,9 +198,9 @@ class _Work:
         self.progress.unlink(missing_ok=True)
 
 
-def _texts(block: Sequence[Row], text_column: str | None, pair_column: str | None) -> list[tuple[str, Any]]:
+def _texts(block: Sequence[Row], layout: _Layout) -> list[tuple[str, Any]]:
     """Take the place and the text, or pair, of every row."""
-    first, second = find_text_columns(block, text_column, pair_column)
+    first, second = layout.text, layout.pair
     return [
         (row.place, row.values.get(first) if second is None else (row.values.get(first), row.values.get(second)))
         for row in block
@@ -188,29 +226,17 @@ def _answer(
     return [each or next(answers) for each in found]
 
 
-def _write(
-    file: BinaryIO,
-    kind: str,
-    block: Sequence[Row],
-    answered: Sequence[Prediction | str],
-    *,
-    header: bool,
-    errors: bool,
-) -> None:
-    """Append rows with their predictions."""
-    rows = [row.values | _columns(row, each, errors=errors) for row, each in zip(block, answered, strict=True)]
-    file.write(WRITERS[kind](rows, header).encode("utf-8"))
-
-
-def _columns(row: Row, answered: Prediction | str, *, errors: bool) -> dict[str, Any]:
-    """Name what is written beside a row's own columns."""
+def _with_prediction(row: Row, answered: Prediction | str, layout: _Layout) -> dict[str, Any]:
+    """Put what a row was answered beside its own columns."""
+    for name in row.values:
+        if name in PREDICTED or (layout.is_fixed and name not in layout.columns):
+            raise InputError(f"{row.place}: the first rows have no column '{name}', and it cannot be added now")
     if isinstance(answered, str):
-        columns: dict[str, Any] = {"predicted": None, "probability": None, "depth": None}
-    else:
-        columns = {"predicted": answered.label, "probability": answered.probability, "depth": answered.depth}
-    if errors:
-        columns["error"] = answered if isinstance(answered, str) else None
-    for name in columns:
-        if name in row.values:
-            raise InputError(f"{row.place}: there is a column '{name}' already, which predictions need; rename it")
-    return columns
+        return {**row.values, "predicted": None, "probability": None, "depth": None, "error": answered}
+    unknown = isinstance(answered.probability, float) and math.isnan(answered.probability)  # a value has none
+    columns = {
+        "predicted": answered.label,
+        "probability": None if unknown else answered.probability,
+        "depth": answered.depth,
+    }
+    return {**row.values, **columns, **({"error": None} if "error" in layout.columns else {})}

@@ -20,6 +20,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from exitpoll.batching import Text, batches, lengths_of, pick
+from exitpoll.errors import InputError
 from exitpoll.exported import TOKENIZER, Manifest
 from exitpoll.onnx_runtime import OnnxRuntime, open_exported
 from exitpoll.runtime import Opened
@@ -44,6 +45,8 @@ def quantise(source: Path, folder: Path, texts: Sequence[Text], *, advance: Adva
     Returns:
         The export, opened.
     """
+    if not texts:
+        raise InputError("there are no texts to measure the ranges of activations on")
     manifest = Manifest.load(source)
     opened = open_exported(source)
     assert isinstance(opened.runtime, OnnxRuntime)

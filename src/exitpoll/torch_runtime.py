@@ -15,7 +15,7 @@ from torch import Tensor
 from torch.nn import functional
 from transformers import PreTrainedTokenizerBase
 
-from exitpoll.batching import Tokens, lengths_of, padded
+from exitpoll.batching import Tokens, lengths_of, mask_of, padded
 from exitpoll.encoders import Context
 from exitpoll.model import EarlyExitModel
 from exitpoll.runtime import Opened
@@ -104,8 +104,7 @@ class TorchRuntime:
         """Work out mask and context, once for all layers that these rows go through together."""
         mask = None
         if lengths.min() < hidden.shape[1]:
-            real = np.arange(hidden.shape[1]) < lengths[:, None]
-            mask = torch.from_numpy(real.astype(np.int64)).to(hidden.device)
+            mask = torch.from_numpy(mask_of(lengths, hidden.shape[1])).to(hidden.device)
         return TorchState(hidden, lengths, mask, self.weights.family.context(self.weights.encoder, hidden, mask))
 
 

@@ -74,6 +74,8 @@ def _score(certificate: Mapping[str, Any]) -> str:
 
 def _threshold(policy: Policy) -> str:
     """Write the threshold of a policy."""
+    if policy.threshold is None:
+        return "never early"
     if isinstance(policy.threshold, int | float) and policy.strategy != "hybrid":
         return f"threshold {policy.threshold:.4g}"
     return "thresholds as named" if policy.strategy == "hybrid" else "a threshold for each exit"
@@ -203,8 +205,11 @@ def _cost(delivered: Delivered) -> list[str]:
 def _policy_in_words(delivered: Delivered) -> list[str]:
     """Say by what texts of an export leave."""
     policy = delivered.policy
+    if delivered.note is not None:
+        return [f"note: it has no policy, and no text leaves early: {delivered.note}"]
     if policy is None:
         return ["note: it has no policy, and no text leaves early; exitpoll record and exitpoll calibrate make one"]
     if "carried_from" in policy.source:
         return [f"the policy goes with it: {policy.name}, {_threshold(policy)}"]
-    return describe(policy) if policy.certificate else [f"the policy goes with it as it is: {policy.name}"]
+    calibrated = {"promise", "goal"} & set(policy.certificate or {})
+    return describe(policy) if calibrated else [f"the policy goes with it as it is: {policy.name}"]

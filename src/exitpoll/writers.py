@@ -17,10 +17,10 @@ Rows = Sequence[Mapping[str, Any]]
 PARQUET_ROWS = 8192  # in a group of a Parquet file
 
 
-def write_separated(rows: Rows, header: bool, delimiter: str) -> str:
+def write_separated(rows: Rows, columns: Sequence[str], header: bool, delimiter: str) -> str:
     """Write rows as separated values."""
     text = io.StringIO()
-    writer = csv.DictWriter(text, list(rows[0]), delimiter=delimiter, lineterminator="\n", extrasaction="ignore")
+    writer = csv.DictWriter(text, columns, delimiter=delimiter, lineterminator="\n")
     if header:
         writer.writeheader()
     for row in rows:
@@ -35,14 +35,14 @@ def _cell(value: Any) -> Any:
     return json.dumps(value, ensure_ascii=False) if isinstance(value, dict) else value
 
 
-def write_json_lines(rows: Rows, _: bool) -> str:
-    """Write rows as JSON, one a line."""
+def write_json_lines(rows: Rows, columns: Sequence[str], header: bool) -> str:
+    """Write rows as JSON, one a line; what JSON has no form for, dates and bytes say, is written as text."""
     return "".join(json.dumps(row, ensure_ascii=False, default=str) + "\n" for row in rows)
 
 
-WRITERS: dict[str, Callable[[Rows, bool], str]] = {  # rows, and whether the names of the columns come first
-    ".csv": lambda rows, header: write_separated(rows, header, ","),
-    ".tsv": lambda rows, header: write_separated(rows, header, "\t"),
+WRITERS: dict[str, Callable[[Rows, Sequence[str], bool], str]] = {  # rows, columns, and whether their names come first
+    ".csv": lambda rows, columns, header: write_separated(rows, columns, header, ","),
+    ".tsv": lambda rows, columns, header: write_separated(rows, columns, header, "\t"),
     ".jsonl": write_json_lines,
     ".parquet": write_json_lines,  # until all rows are there: a Parquet file cannot be added to
 }
@@ -114,13 +114,25 @@ def _tables(path: Path, schema: Any = None) -> Iterator[Any]:
 
 
 def _column(values: list[Any], kind: Any) -> Any:
-    """Make a column of a type, or of whatever type fits; of text where none does."""
+    """Make a column of a type, or of whatever type fits; of text where Parquet has none."""
     pyarrow = _pyarrow()
     try:
-        return pyarrow.array(values, type=kind)
-    except (pyarrow.ArrowInvalid, pyarrow.ArrowTypeError):
-        texts = [value if value is None or isinstance(value, str) else json.dumps(value) for value in values]
-        return pyarrow.array(texts, type=pyarrow.string())
+        made = pyarrow.array(values, type=kind)
+        fits = not _is_empty_inside(made.type)
+    except (pyarrow.ArrowInvalid, pyarrow.ArrowTypeError, OverflowError):
+        fits = False
+    if fits:
+        return made
+    texts = [value if value is None or isinstance(value, str) else json.dumps(value) for value in values]
+    return pyarrow.array(texts, type=pyarrow.string())
+
+
+def _is_empty_inside(kind: Any) -> bool:
+    """Whether records without fields are in a type, which Parquet cannot hold."""
+    types = _pyarrow().types
+    if types.is_struct(kind):
+        return not kind.num_fields or any(_is_empty_inside(each.type) for each in kind)
+    return bool(types.is_list(kind)) and _is_empty_inside(kind.value_type)
 
 
 def _common(first: Any, second: Any) -> Any:

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 import torch
 
-from exitpoll import EarlyExitModel, Policy, Texts, record
+from exitpoll import EarlyExitModel, Policy, Texts, flow, record
 from exitpoll.engine import Engine
 from exitpoll.exporting import export
 from exitpoll.strategies import STRATEGIES
@@ -134,6 +134,17 @@ def test_texts_leave_before_the_last_is_read(bert):
 
     next(Engine(bert, Policy("max_prob", 0.0)).stream(source(), 32))
     assert len(read) < 20_000
+
+
+def test_nobody_waits_for_ever(bert, monkeypatch):
+    """A text that is longer than all others finds no company, and is answered all the same before the input ends."""
+    monkeypatch.setattr(flow, "LONGEST_WAIT", 64)
+    texts = (" ".join(WORDS[:12] * 2) if number == 0 else "good film" for number in range(20_000))
+    stream = Engine(bert, Policy("max_prob", 2.0)).stream(texts, 8)
+    for done, (number, _) in enumerate(stream):
+        if number == 0:
+            break
+    assert done < 6_000
 
 
 def test_threads_may_share_an_engine_and_engines_a_process(bert, tmp_path):
