@@ -49,3 +49,27 @@ def short_table(tasks: Mapping[str, Any]) -> str:
             scores = f"{100 * score['all_layers']:.1f} | {100 * score['with_exits']:.1f}"
             rows.append(f"| {name} | {kind} | {full} | {exits} | {scores} |")
     return "\n".join(rows)
+
+
+def clock_in_words(tasks: Mapping[str, Any]) -> str:
+    """Say what short texts come to, one at a time, for the first screen."""
+    task = tasks["trec"]
+    found = {each["runtime"]: each for each in task["short_texts"]["timings"] if each["way"] == "engine"}
+    scores = task["scores"]
+    parts = [
+        f"{found[kind]['against_plain']:.1f} × with {kind} ({100 * scores[kind]['with_exits']:.1f} %)" for kind in KINDS
+    ]
+    return (
+        f"TREC's questions, one at a time, on two cores, against plain transformers with all layers\n"
+        f"({100 * scores['torch']['all_layers']:.1f} %): {', '.join(parts)}."
+    )
+
+
+def scale_in_words(scale: Mapping[str, Any]) -> str:
+    """Say how seconds and memory grow with the rows of a file."""
+    first, last = scale["files"][0], scale["files"][-1]
+    return (
+        f"From {first['rows']:,} to {last['rows']:,} rows in one file, seconds grow with the power "
+        f"{scale['exponent']:.2f} of the rows\n(1 is linear), to {last['seconds']:.0f} s; the highest memory goes from "
+        f"{first['mebibytes']:.0f} to {last['mebibytes']:.0f} MiB."
+    )

@@ -180,6 +180,22 @@ def test_a_policy_of_another_precision_does_not_go_along(model):
     assert deliver(str(model), model / "onnx").policy is None
 
 
+def test_folders_of_others_are_left_alone(model, tmp_path):
+    (tmp_path / "onnx.exporting").mkdir()
+    (tmp_path / "onnx.exporting" / "notes.txt").touch()
+    with pytest.raises(InputError, match="is in the way, and not what an export that was cut off leaves"):
+        deliver(str(model), tmp_path / "onnx")
+    assert (tmp_path / "onnx.exporting" / "notes.txt").exists()
+    with pytest.raises(InputError, match="is no folder to write an export to"):
+        deliver(str(model), Path("/"))
+
+
+def test_a_broken_summary_is_not_taken_along(model):
+    (model / "training.json").write_text("[")
+    with pytest.raises(InputError, match=r"training.json' is broken"):
+        deliver(str(model), model / "onnx")
+
+
 class TestVerb:
     def test_export(self, run, model, tmp_path):
         code, out, _ = run("export", model)

@@ -93,7 +93,7 @@ def test_odd_characters_are_texts(text):
 
 
 def test_refusals(folder):
-    with pytest.raises(InputError, match="batch_size 0 must be at least 1"):
+    with pytest.raises(InputError, match="batch_size 0 must be a whole number, at least 1"):
         Engine.load(folder)(TEXTS, batch_size=0)
     with pytest.raises(InputError, match="give a list of texts, not one text"):
         Engine.load(folder)("good film")

@@ -174,7 +174,7 @@ class TestOpening:
             open_model(exported_folder, *arguments)
 
     def test_threads_and_devices(self, exported_folder):
-        with pytest.raises(InputError, match="threads 0 must be at least 1"):
+        with pytest.raises(InputError, match="threads 0 must be between 1 and 256"):
             open_model(exported_folder, threads=0)
         with pytest.raises(InputError, match="is for ONNX Runtime on the CPU"):
             open_model(exported_folder, device="cuda")
@@ -198,6 +198,28 @@ class TestOpening:
             (copied / file).write_bytes(content)
         with pytest.raises(InputError, match=message):
             open_model(copied)
+
+    @pytest.mark.parametrize(
+        ("name", "values"),
+        [
+            ("exits", [[3, 2, 1], [1, 1, 3], [0, 1, 3], [1, 2], ["1", "2", "3"], [1.0, 2.0, 3.0], [], None, [1, 2, 9]]),
+            ("layers", [[], None, [1, 2, 3], ["layer-01.onnx"], ["../layer-01.onnx"] * 3]),
+            ("heads", [["head-01.onnx"], None, ["/tmp/x.onnx"] * 3, ["layer-01.onnx"] * 3]),
+            ("label_names", ["abc", [1, 2, 3], [], None, ["a", "b"]]),
+            ("max_length", [-5, 2, "x", None]),
+            ("padding", [[], {}, {"input_ids": "x"}, {"input_ids": 0, "other": 1}]),
+            ("truncation_side", ["middle", None]),
+            ("precision", ["int4", None]),
+            ("embedding", [None, "layer-01.onnx"]),
+            ("context", [None, "head-01.onnx"]),
+        ],
+    )
+    def test_a_manifest_that_was_tampered_with(self, copied, name, values):
+        manifest = json.loads((copied / "exported.json").read_text())
+        for value in values:
+            (copied / "exported.json").write_text(json.dumps({**manifest, name: value}))
+            with pytest.raises(InputError, match="export the model anew"):
+                open_model(copied)
 
     def test_without_onnxruntime(self, exported_folder, monkeypatch):
         monkeypatch.setitem(sys.modules, "onnxruntime", None)

@@ -91,7 +91,7 @@ def test_columns_of_separated_values_are_those_of_the_first_rows(engine, tmp_pat
     predict_file(engine, tmp_path / "in.jsonl", tmp_path / "out.csv")
     assert [row["id"] for row in rows_of(tmp_path / "out.csv")] == [str(number) for number in range(1, 12)]
     (tmp_path / "in.jsonl").write_text("\n".join(map(json.dumps, [*rows, {"text": "film", "late": 1}])))
-    with pytest.raises(InputError, match="line 12: the first rows have no column 'late', and it cannot be added now"):
+    with pytest.raises(InputError, match="line 12: the first rows have no column 'late'; only"):
         predict_file(engine, tmp_path / "in.jsonl", tmp_path / "late.csv")
 
 
@@ -137,6 +137,51 @@ def test_another_job_is_not_resumed(engine, source, tmp_path):
             predict_file(engine, source, tmp_path / "out.csv", **other, resume=True)
 
 
+def test_what_is_left_of_an_older_job_does_not_get_into_a_new_one(engine, source, tmp_path):
+    out = tmp_path / "out.csv"
+
+    def kill(done, depth):
+        raise KeyboardInterrupt
+
+    for _ in range(2):
+        with pytest.raises(KeyboardInterrupt):
+            predict_file(engine, source, out, advance=kill)
+        (tmp_path / "out.csv.partial").unlink()  # as the message says
+    predict_file(engine, source, out)
+    assert len(rows_of(out)) == 50
+    with pytest.raises(KeyboardInterrupt):
+        predict_file(engine, source, tmp_path / "cut.csv", advance=kill)
+    (tmp_path / "cut.csv.partial").write_bytes(b"")
+    with pytest.raises(InputError, match="is shorter than it was; remove it and start anew"):
+        predict_file(engine, source, tmp_path / "cut.csv", resume=True)
+
+
+def test_files_of_others_are_left_alone(engine, source, tmp_path):
+    (tmp_path / "out.csv.partial").write_text("mine")
+    for resume in (False, True):
+        with pytest.raises(InputError, match="is in the way, and no job of exitpoll"):
+            predict_file(engine, source, tmp_path / "out.csv", resume=resume)
+    assert (tmp_path / "out.csv.partial").read_text() == "mine"
+
+
+def test_a_refused_job_leaves_nothing_behind(engine, source, tmp_path):
+    for wrong in ({"text_column": "nope"}, {"batch_size": 0}):
+        with pytest.raises(InputError):
+            predict_file(engine, source, tmp_path / "out.csv", **wrong)
+    assert [path.name for path in tmp_path.iterdir()] == ["in.tsv"]
+
+
+@pytest.mark.parametrize("kind", ["csv", "tsv"])
+def test_what_was_written_can_be_read(engine, tmp_path, kind):
+    rows = [{"text": 'say "hi" '}, {"text": "a\rb"}, {"text": "a\tb\nc"}, {"text": "x", "when": {"day": "1"}}]
+    (tmp_path / "in.jsonl").write_text("\n".join(map(json.dumps, rows)))
+    predict_file(engine, tmp_path / "in.jsonl", tmp_path / f"out.{kind}")
+    found = list(readers.checked(readers.READERS[f".{kind}"](tmp_path / f"out.{kind}")))
+    assert len(found) == 4
+    assert found[0].values["text"] == rows[0]["text"]
+    assert found[3].values["when"] == '{"day": "1"}'
+
+
 class TestErrors:
     @pytest.fixture
     def broken(self, tmp_path):
@@ -155,6 +200,42 @@ class TestErrors:
         assert [row["predicted"] is None for row in found] == [False, True, False, True, False]
         assert "line 4 is empty" in found[3]["error"]
         assert found[0]["error"] is None
+
+    @pytest.mark.parametrize(
+        ("name", "content", "problem"),
+        [
+            ("in.jsonl", b'{"text": "good"}\n{"text": "\\ud800"}\n[1]\n{"te\n{"text": "bad"}\n', "half a character"),
+            (
+                "in.jsonl",
+                b'{"text": "good"}\n{"text": "\xff"}\n{"text": "a\0b"}\n1\n{"text": "bad"}\n',
+                "invalid UTF-8",
+            ),
+            ("in.csv", b"text,id\ngood,1\nragged\n\xff,2\na\0b,3\nbad,4\n", "1 fields where the header has 2"),
+        ],
+    )
+    def test_skip_goes_past_rows_that_cannot_be_read(self, engine, tmp_path, name, content, problem):
+        (tmp_path / name).write_bytes(content)
+        with pytest.raises(InputError, match=problem):
+            predict_file(engine, tmp_path / name, tmp_path / "out.jsonl")
+        done = predict_file(engine, tmp_path / name, tmp_path / "skipped.jsonl", on_error="skip")
+        found = rows_of(tmp_path / "skipped.jsonl")
+        assert (done.rows, done.skipped) == (5, 3)
+        assert [row["predicted"] is None for row in found] == [False, True, True, True, False]
+        assert problem in found[1]["error"]
+
+    def test_two_columns_of_one_name(self, engine, tmp_path):
+        table = Table.from_arrays([["good"], ["bad"]], names=["text", "text"])
+        parquet.write_table(table, tmp_path / "in.parquet")
+        with pytest.raises(InputError, match="two columns are named 'text'"):
+            predict_file(engine, tmp_path / "in.parquet", tmp_path / "out.jsonl")
+
+    def test_lines(self, engine):
+        with pytest.raises(InputError, match="line 2 holds half of a surrogate pair"):
+            list(predict_lines(engine, ["good film", "a\udcff"]))
+        found = [json.loads(line) for line in predict_lines(engine, ["good", "\udcff", "bad"], 2, on_error="skip")]
+        assert [row["predicted"] is None for row in found] == [False, True, False]
+        with pytest.raises(InputError, match="batch_size 0 must be at least 1"):
+            list(predict_lines(engine, ["good film"], 0))
 
     def test_columns_that_predictions_need(self, engine, tmp_path):
         write_tsv(tmp_path / "in.tsv", [("good", "1")], ("text", "depth"))

@@ -6,6 +6,7 @@ import json
 import re
 import runpy
 import shlex
+import shutil
 import sys
 from pathlib import Path
 
@@ -57,6 +58,11 @@ def test_the_code_of_readme_and_docs_runs(runs, tmp_path):
     printed = runs((ROOT / "docs" / "decisions.md").read_text(encoding="utf-8"))
     assert "ms a text on average" in printed
     assert "Estimate(value=" in printed
+    shutil.rmtree(tmp_path / "trec-bert" / "onnx-int8")  # the next document exports it again
+    printed = runs((ROOT / "docs" / "engine.md").read_text(encoding="utf-8"))
+    assert "accuracy of all layers on 320 texts: " in printed
+    assert "Prediction(label=" in printed
+    assert (tmp_path / "answers.parquet").exists()
 
 
 def test_make_targets_exist():
@@ -124,6 +130,16 @@ def test_the_stated_cost_of_deciding_is_what_the_benchmark_wrote():
     assert f"{min(micro.values()):.0f} µs" in stated
     assert f"{max(micro.values()):.0f} µs" in stated
     assert all(found["within_bar"].values())
+
+
+def test_the_figures_of_the_engine_are_what_the_benchmark_wrote():
+    tables = runpy.run_path(str(ROOT / "benchmarks" / "engine_tables.py"))
+    tasks = results("benchmarks", "engine")["tasks"]
+    for name in ("kept", "plain", "short"):
+        assert block("engine.md", name) == tables[f"{name}_table"](tasks)
+    assert block("engine.md", "scale") == tables["scale_in_words"](results("benchmarks", "scale"))
+    [stated] = re.findall(r"<!-- clock -->\n(.*?)\n<!-- /clock -->", README, flags=re.S)
+    assert stated == tables["clock_in_words"](tasks)
 
 
 def test_links_within_the_project_lead_somewhere():

@@ -423,7 +423,9 @@ def predict(
     _quieten_transformers()
     engine = Engine.load(model, policy=None if policy is None else Policy.load(policy), threads=threads)
     if output is None:
-        for line in predict_lines(engine, sys.stdin, batch_size):
+        if isinstance(sys.stdin, io.TextIOWrapper):
+            sys.stdin.reconfigure(encoding="utf-8", errors="surrogateescape")  # what is not UTF-8 is named by its line
+        for line in predict_lines(engine, sys.stdin, batch_size, on_error=on_error):
             sys.stdout.write(line)
             sys.stdout.flush()
         return

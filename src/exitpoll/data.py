@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from exitpoll.errors import InputError
 from exitpoll.labels import RawLabels, class_names, label_numbers, problem_of
-from exitpoll.readers import READERS, Row, Source, read_hub
+from exitpoll.readers import READERS, Row, Source, checked, read_hub
 from exitpoll.tasks import DEFAULT_METRICS, TASKS, Task, task_named
 
 PAIR_COLUMNS = (
@@ -243,7 +243,7 @@ def _read_file(path: Path) -> list[Row]:
     """Read one file by its kind."""
     if path.suffix.lower() not in READERS:
         raise InputError(f"'{path}' is of an unknown kind; known kinds: {', '.join(READERS)}")
-    rows = list(READERS[path.suffix.lower()](path))
+    rows = list(checked(READERS[path.suffix.lower()](path)))
     if not rows:
         raise InputError(f"'{path}' has no rows")
     return rows

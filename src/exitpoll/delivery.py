@@ -17,6 +17,7 @@ from exitpoll.exported import MANIFEST
 from exitpoll.exporting import export, probe_texts
 from exitpoll.folders import check_free, publish, put_back
 from exitpoll.model import EarlyExitModel
+from exitpoll.opening import read_summary
 from exitpoll.policy import Policy
 from exitpoll.promises import Promise
 from exitpoll.quantising import TEXTS, quantise
@@ -71,7 +72,11 @@ def deliver(
     Returns:
         What was written.
     """
-    work = to.with_name(f"{to.name}.exporting")
+    if not to.resolve().name:
+        raise InputError(f"'{to}' is no folder to write an export to; name another")
+    work = to.resolve().with_name(f"{to.resolve().name}.exporting")
+    if work.exists() and not (work / "float32").exists():
+        raise InputError(f"'{work}' is in the way, and not what an export that was cut off leaves; remove it")
     put_back(work, to)
     _check_place(Path(model), to, overwrite=overwrite)
     source, show = _Source(model), on_progress or _say_nothing
@@ -112,7 +117,7 @@ class _Source:
         self.model, self.tokenizer = EarlyExitModel.from_pretrained(folder), load_tokenizer(folder)
         policy, summary = Path(folder) / "policy.json", Path(folder) / "training.json"
         self.policy = Policy.load(policy) if policy.exists() else None
-        self.summary = summary if summary.exists() else None
+        self.summary = summary if read_summary(Path(folder)) else None
 
 
 def _say_nothing(what: str, done: int, of: int) -> None:

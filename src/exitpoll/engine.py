@@ -72,6 +72,8 @@ class Engine:
         Returns:
             The engine.
         """
+        if policy is not None and not isinstance(policy, Policy):
+            raise InputError(f"policy {policy!r:.60} must be a Policy; Policy.load reads one from a file")
         opened = open_model(folder, runtime, threads=threads, device=device)
         path = find_folder(folder, runtime) / "policy.json"
         if policy is None and path.exists():
@@ -104,8 +106,8 @@ class Engine:
         Yields:
             The number of each text, from 0, and its prediction.
         """
-        if batch_size < 1:
-            raise InputError(f"batch_size {batch_size} must be at least 1")
+        if not isinstance(batch_size, int) or batch_size < 1:
+            raise InputError(f"batch_size {batch_size} must be a whole number, at least 1")
         if isinstance(texts, str):
             raise InputError("give a list of texts, not one text")
         flow = Flow(self.runtime, self.policy, batch_size, refill=refill)

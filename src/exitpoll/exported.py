@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, fields
 from pathlib import Path
+from typing import Any
 
 from exitpoll.errors import InputError
 from exitpoll.folders import read_json, write_json
@@ -30,6 +31,28 @@ class Manifest:
     context: str  # file: hidden states, mask -> what every layer needs beside the hidden states
     layers: Sequence[str]  # files, one for each layer, the same one where layers share their weights
     heads: Sequence[str]  # files, one for each exit
+
+    def __post_init__(self) -> None:
+        """Refuse what could not be run, or would be run wrongly."""
+        names = [self.embedding, self.context, *_list(self.layers), *_list(self.heads)]
+        checks = {
+            "precision": self.precision in ("float32", "int8"),
+            "exits": all(type(each) is int for each in _list(self.exits))
+            and [0, *_list(self.exits)] == sorted({0, *_list(self.exits)})
+            and _list(self.exits)[-1:] == [len(_list(self.layers))],
+            "layers, heads, embedding or context": len(_list(self.heads)) == len(_list(self.exits))
+            and all(isinstance(name, str) and name == Path(name).name for name in names),
+            "label_names": all(isinstance(name, str) for name in _list(self.label_names)) and _list(self.label_names),
+            "max_length": type(self.max_length) is int and self.max_length > 2,
+            "truncation_side": self.truncation_side in ("left", "right"),
+            "padding": isinstance(self.padding, Mapping)
+            and "input_ids" in self.padding
+            and set(self.padding) <= {"input_ids", "token_type_ids"}
+            and all(type(each) is int and each >= 0 for each in self.padding.values()),
+        }
+        for name, holds in checks.items():
+            if not holds:
+                raise InputError(f"{name} of an export are not what exitpoll export writes")
 
     @property
     def kind(self) -> str:
@@ -67,4 +90,12 @@ class Manifest:
             raise InputError(f"'{folder}' is an export of version {version!r}; this exitpoll reads version {VERSION}")
         if set(content) != {each.name for each in fields(cls)}:
             raise InputError(f"'{folder / MANIFEST}' is not what exitpoll export writes; export the model anew")
-        return cls(**content)
+        try:
+            return cls(**content)
+        except InputError as error:
+            raise InputError(f"'{folder / MANIFEST}': {error}; export the model anew") from error
+
+
+def _list(value: Any) -> list[Any]:
+    """Take a list as it is, and anything else for an empty one."""
+    return list(value) if isinstance(value, list | tuple) else []

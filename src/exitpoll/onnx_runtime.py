@@ -47,11 +47,14 @@ class OnnxRuntime:
         self.layers: Sequence[int] = tuple(manifest.exits)
         self.classes, self.problem_type = len(manifest.label_names), manifest.problem_type
         self.shares_layers = len(manifest.layers) > 1 and len(set(manifest.layers)) == 1
-        load = cache(lambda name, threads: _Stage(folder / name, _session_options(threads)))
-        self._embedding: _Stage = load(manifest.embedding, 1)  # small stages take less time than waking threads
-        self._context: _Stage = load(manifest.context, 1)
-        self._layers: list[_Stage] = [load(name, self.threads) for name in manifest.layers]
-        self._heads: list[_Stage] = [load(name, 1) for name in manifest.heads]
+        load = cache(lambda name, gives, threads: _Stage(folder / name, gives, _session_options(threads)))
+        # Small stages take less time than waking threads.
+        self._embedding: _Stage = load(manifest.embedding, "hidden", 1)
+        self._context: _Stage = load(manifest.context, "context_0", 1)
+        self._layers: list[_Stage] = [load(name, "hidden_out", self.threads) for name in manifest.layers]
+        self._heads: list[_Stage] = [load(name, "logits", 1) for name in manifest.heads]
+        if any(head.width not in (self.classes, None) for head in self._heads):
+            raise InputError(f"the heads of '{folder}' do not have {self.classes} classes; export the model anew")
 
     def embed(self, tokens: Tokens) -> OnnxState:
         """Pad texts to the longest and embed them."""
@@ -94,8 +97,8 @@ class OnnxRuntime:
 class _Stage:
     """One ONNX graph."""
 
-    def __init__(self, path: Path, options: SessionOptions) -> None:
-        """Load the graph."""
+    def __init__(self, path: Path, gives: str, options: SessionOptions) -> None:
+        """Load the graph, and make sure of what it gives first."""
         from onnxruntime import InferenceSession
 
         if not path.is_file():
@@ -107,6 +110,10 @@ class _Stage:
         self._run: Callable[[Any, Any], list[NDArray]] = session.run
         self._inputs = [each.name for each in session.get_inputs()]
         self.outputs = [each.name for each in session.get_outputs()]
+        if self.outputs[0] != gives:
+            raise InputError(f"'{path}' gives {self.outputs[0]}, not {gives}; export the model anew")
+        last = session.get_outputs()[0].shape[-1]
+        self.width = last if isinstance(last, int) else None
 
     def __call__(self, given: dict[str, NDArray]) -> list[NDArray]:
         """Run the graph on what it wants of what is given."""

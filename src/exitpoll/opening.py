@@ -16,6 +16,7 @@ from exitpoll.tasks import DEFAULT_METRICS, REGRESSION, task_named
 from exitpoll.trace import Trace
 
 RUNTIMES = ("torch", "onnx", "onnx-int8")
+MOST_THREADS = 256
 
 Split = Literal["train", "calibration", "test", "all"]
 
@@ -46,8 +47,8 @@ def open_model(
     """
     if runtime is not None and runtime not in RUNTIMES:
         raise InputError(f"runtime '{runtime}' is unknown; choose one of: {', '.join(RUNTIMES)}")
-    if threads is not None and threads < 1:
-        raise InputError(f"threads {threads} must be at least 1")
+    if threads is not None and not 1 <= threads <= MOST_THREADS:
+        raise InputError(f"threads {threads} must be between 1 and {MOST_THREADS}")
     found = find_folder(folder, runtime)
     if not (found / MANIFEST).exists():
         return _open_trained(folder, threads, device)
@@ -55,7 +56,7 @@ def open_model(
 
     if device != "cpu":
         raise InputError(f"'{found}' is for ONNX Runtime on the CPU; device '{device}' needs a trained folder")
-    return replace(open_exported(found, threads), summary=_read_summary(found))
+    return replace(open_exported(found, threads), summary=read_summary(found))
 
 
 def find_folder(folder: str | Path, runtime: str | None = None) -> Path:
@@ -93,11 +94,18 @@ def _open_trained(folder: str | Path, threads: int | None, device: str) -> Opene
     if threads is not None:
         torch.set_num_threads(threads)
     model = EarlyExitModel.from_pretrained(str(folder))
-    return opened(model.to(device), load_tokenizer(folder), _read_summary(Path(folder)))
+    return opened(model.to(device), load_tokenizer(folder), read_summary(Path(folder)))
 
 
-def _read_summary(folder: Path) -> Mapping[str, Any]:
-    """Read the summary of a training; nothing if there is none."""
+def read_summary(folder: Path) -> Mapping[str, Any]:
+    """Read the summary of a training; nothing if there is none.
+
+    Args:
+        folder: The model's folder.
+
+    Returns:
+        The summary.
+    """
     path = folder / "training.json"
     summary = read_json(path) if path.exists() else {}
     if summary is None or not isinstance(summary.get("settings", {}), dict):

@@ -188,9 +188,11 @@ class Policy:
         Args:
             exits: How many there are.
         """
-        for name in _ARRAYS:
-            if name in self.settings and len(self.settings[name]) != exits:
-                raise InputError(f"{len(self.settings[name])} {name} were given for {exits} exits; give one for each")
+        members = self.settings.get("policies", ()) if self.strategy == "hybrid" else ()
+        for settings in (self.settings, *(member.get("settings") or {} for member in members)):
+            for name in set(_ARRAYS) & set(settings):
+                if len(settings[name]) != exits:
+                    raise InputError(f"{len(settings[name])} {name} were given for {exits} exits; give one for each")
 
     @property
     def source(self) -> Mapping[str, Any]:

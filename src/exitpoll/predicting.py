@@ -10,6 +10,7 @@ import json
 import math
 import os
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from itertools import islice
 from pathlib import Path
@@ -19,7 +20,7 @@ from exitpoll.data import find_text_columns
 from exitpoll.engine import Engine, Prediction, Text, check_text
 from exitpoll.errors import InputError
 from exitpoll.folders import read_json, write_json
-from exitpoll.readers import READERS, Row
+from exitpoll.readers import READERS, Row, checked
 from exitpoll.writers import WRITERS, check_kind, finish
 
 BLOCK = 8192  # rows that are answered and written together
@@ -85,10 +86,12 @@ def predict_file(
     }
     work = _Work(out, identity, resume=resume)
     rows = READERS[source.suffix.lower()](source)
+    if on_error == "stop":
+        rows = checked(rows)
     for _ in islice(rows, work.rows):
         pass
     depth = work.depth
-    with work.open() as file:
+    with work.open() as file, work.dropped_if_nothing_was_done():
         while block := list(islice(rows, BLOCK)):
             if work.layout is None:
                 is_fixed = out.suffix.lower() in (".csv", ".tsv")
@@ -100,30 +103,35 @@ def predict_file(
             work.note(file, len(block), sum(isinstance(each, str) for each in answered), depth)
             if advance is not None:
                 advance(work.rows, depth / max(1, work.rows - work.skipped))
-    if not work.rows:
-        work.drop()
-        raise InputError(f"'{source}' has no rows")
+        if not work.rows:
+            raise InputError(f"'{source}' has no rows")
     work.publish()
     return Summary(work.rows, work.skipped, depth / max(1, work.rows - work.skipped))
 
 
-def predict_lines(engine: Engine, lines: Iterable[str], batch_size: int = 32) -> Iterator[str]:
+def predict_lines(
+    engine: Engine, lines: Iterable[str], batch_size: int = 32, *, on_error: OnError = "stop"
+) -> Iterator[str]:
     """Answer texts that come one a line.
 
     Args:
         engine: Answers.
         lines: Texts; empty lines are passed over.
         batch_size: Most texts in a call, and lines that are waited for.
+        on_error: As for files.
 
     Yields:
         A line of JSON for each text, in their order.
     """
-    texts = (line.strip() for line in lines)
-    full = (text for text in texts if text)
+    if batch_size < 1:
+        raise InputError(f"batch_size {batch_size} must be at least 1")
+    layout = _Layout("text", None, ["text", *PREDICTED, *["error"] * (on_error == "skip")])
+    rows = (Row({"text": line.strip()}, f"line {number}") for number, line in enumerate(lines, start=1))
+    full = (row for row in rows if row.values["text"])
     while block := list(islice(full, batch_size)):
-        for text, found in zip(block, engine(block, batch_size), strict=True):
-            row = _with_prediction(Row({"text": text}, "standard input"), found, _Layout("text", None, ["text"]))
-            yield json.dumps(row, ensure_ascii=False) + "\n"
+        answered = _answer(engine, _texts(block, layout), batch_size, on_error)
+        for row, each in zip(block, answered, strict=True):
+            yield json.dumps(_with_prediction(row, each, layout), ensure_ascii=isinstance(each, str)) + "\n"
 
 
 @dataclass(frozen=True)
@@ -162,17 +170,20 @@ class _Work:
         if not self.partial.exists():
             return
         noted = read_json(self.progress)
+        if noted is None:
+            raise InputError(f"'{self.partial}' is in the way, and no job of exitpoll that was cut off; remove it")
         if not resume:
             raise InputError(f"'{self.partial}' is a job that was cut off: say --resume, or remove it")
-        if noted is None:
-            return  # cut off before its first block was done
         if noted.get("identity") != self.identity:
             raise InputError(f"'{self.partial}' was begun with another input, model, policy or --on-error")
+        if self.partial.stat().st_size < noted["size"]:
+            raise InputError(f"'{self.partial}' is shorter than it was; remove it and start anew")
         self.rows, self.skipped, self.size, self.depth = (noted[name] for name in ("rows", "skipped", "size", "depth"))
-        self.layout = _Layout(**noted["layout"])
+        self.layout = None if noted["layout"] is None else _Layout(**noted["layout"])
 
     def open(self) -> BinaryIO:
         """Open the file behind the last block that was noted."""
+        self._save()  # first, for what has no progress is not ours
         file = self.partial.open("r+b" if self.partial.exists() else "w+b")
         file.truncate(self.size)
         file.seek(self.size)
@@ -183,6 +194,10 @@ class _Work:
         file.flush()
         os.fsync(file.fileno())
         self.rows, self.skipped, self.size, self.depth = self.rows + rows, self.skipped + skipped, file.tell(), depth
+        self._save()
+
+    def _save(self) -> None:
+        """Write down what is done."""
         done = {"rows": self.rows, "skipped": self.skipped, "size": self.size, "depth": self.depth}
         layout = None if self.layout is None else asdict(self.layout)
         write_json(self.progress, {"identity": self.identity, "layout": layout, **done})
@@ -192,30 +207,39 @@ class _Work:
         finish(self.partial, self.out)
         self.progress.unlink(missing_ok=True)
 
-    def drop(self) -> None:
-        """Remove what was begun."""
-        self.partial.unlink(missing_ok=True)
-        self.progress.unlink(missing_ok=True)
+    @contextmanager
+    def dropped_if_nothing_was_done(self) -> Iterator[None]:
+        """Remove what was begun where not even a block came of it."""
+        try:
+            yield
+        except BaseException:
+            if not self.rows:
+                self.partial.unlink(missing_ok=True)
+                self.progress.unlink(missing_ok=True)
+            raise
 
 
-def _texts(block: Sequence[Row], layout: _Layout) -> list[tuple[str, Any]]:
-    """Take the place and the text, or pair, of every row."""
+def _texts(block: Sequence[Row], layout: _Layout) -> list[tuple[Row, Any]]:
+    """Take the text, or pair, of every row."""
     first, second = layout.text, layout.pair
     return [
-        (row.place, row.values.get(first) if second is None else (row.values.get(first), row.values.get(second)))
+        (row, row.values.get(first) if second is None else (row.values.get(first), row.values.get(second)))
         for row in block
     ]
 
 
 def _answer(
-    engine: Engine, texts: Sequence[tuple[str, Any]], batch_size: int, on_error: OnError
+    engine: Engine, texts: Sequence[tuple[Row, Any]], batch_size: int, on_error: OnError
 ) -> list[Prediction | str]:
     """Answer every text, or say why it cannot be."""
     found: list[Prediction | str] = []
     good: list[Text] = []
-    for place, text in texts:
+    for row, text in texts:
+        if row.problem is not None:
+            found.append(row.problem)
+            continue
         try:
-            check_text(place, text)
+            check_text(row.place, text)
             good.append(text)
             found.append("")
         except InputError as error:
@@ -230,7 +254,9 @@ def _with_prediction(row: Row, answered: Prediction | str, layout: _Layout) -> d
     """Put what a row was answered beside its own columns."""
     for name in row.values:
         if name in PREDICTED or (layout.is_fixed and name not in layout.columns):
-            raise InputError(f"{row.place}: the first rows have no column '{name}', and it cannot be added now")
+            raise InputError(
+                f"{row.place}: the first rows have no column '{name}'; only .jsonl and .parquet can add it"
+            )
     if isinstance(answered, str):
         return {**row.values, "predicted": None, "probability": None, "depth": None, "error": answered}
     unknown = isinstance(answered.probability, float) and math.isnan(answered.probability)  # a value has none

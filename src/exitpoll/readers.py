@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import csv
 import json
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -23,6 +23,7 @@ class Row:
 
     values: dict[str, Any]
     place: str
+    problem: str | None = None  # why it cannot be read, and has no values
 
 
 @dataclass(frozen=True)
@@ -46,18 +47,32 @@ def read_tsv(path: Path) -> Iterator[Row]:
 
 def _read_separated(path: Path, delimiter: str, quoting: Any) -> Iterator[Row]:
     """Read a header and rows of as many fields."""
-    reader = csv.reader(_lines(path), delimiter=delimiter, quoting=quoting, strict=True)
+    problems: list[str] = []  # of the lines of this row
+    lines = (_noted(line, problem, problems) for line, problem in _lines(path))
+    reader = csv.reader(lines, delimiter=delimiter, quoting=quoting, strict=True)
     header: list[str] | None = None
-    while (fields := _next_fields(reader, path)) is not None:
+    while (fields := _next_fields(reader, problems)) is not None:
         place = f"{path} line {reader.line_num}"
-        if not fields or fields == [" " * len(fields[0])]:
+        if header is None and problems:
+            raise InputError(f"{place}: {problems[0]}")
+        if not problems and (not fields or fields == [" " * len(fields[0])]):
             continue
         if header is None:
             header = _check_header(fields, place)
             continue
-        if len(fields) != len(header):
-            raise InputError(f"{place}: {len(fields)} fields where the header has {len(header)}")
-        yield Row(dict(zip(header, fields, strict=True)), place)
+        if not problems and len(fields) != len(header):
+            problems.append(f"{len(fields)} fields where the header has {len(header)}")
+        if problems:
+            yield Row({}, place, f"{place}: {problems[0]}")
+        else:
+            yield Row(dict(zip(header, fields, strict=True)), place)
+        problems.clear()
+
+
+def _noted(line: str, problem: str | None, problems: list[str]) -> str:
+    """Write down what is wrong with a line."""
+    problems += [] if problem is None else [problem]
+    return line
 
 
 def _check_header(header: list[str], place: str) -> list[str]:
@@ -69,37 +84,54 @@ def _check_header(header: list[str], place: str) -> list[str]:
     return names
 
 
-def _next_fields(reader: Any, path: Path) -> list[str] | None:
+def _next_fields(reader: Any, problems: list[str]) -> list[str] | None:
     """Read the next row, None at the end."""
     try:
         return next(reader, None)
     except csv.Error as error:
-        raise InputError(f"{path} line {reader.line_num}: {error}") from error
+        problems.append(str(error))
+        return []
 
 
 def read_jsonl(path: Path) -> Iterator[Row]:
     """Read one JSON object a line."""
-    for number, line in enumerate(_lines(path), start=1):
+    for number, (line, problem) in enumerate(_lines(path), start=1):
         if not line.strip():
             continue
         place = f"{path} line {number}"
-        try:
-            values = json.loads(line)
-        except (ValueError, RecursionError) as error:
-            raise InputError(f"{place}: not JSON: {error}") from error
-        if "\\ud" in line.lower():
-            _check_characters(values, place)
-        if not isinstance(values, dict):
-            raise InputError(f"{place}: expected an object with named fields, found {type(values).__name__}")
-        yield Row(values, place)
+        values, problem = ({}, problem) if problem else _object(line)
+        yield Row(values, place, None if problem is None else f"{place}: {problem}")
 
 
-def _check_characters(values: Any, place: str) -> None:
-    """Refuse half a character, which JSON can escape and UTF-8 cannot hold."""
+def _object(line: str) -> tuple[dict[str, Any], str | None]:
+    """Read a line of JSON, or say what is wrong with it."""
     try:
-        json.dumps(values, ensure_ascii=False).encode()
-    except UnicodeEncodeError as error:
-        raise InputError(f"{place}: half a character, {error.object[error.start]!a}, stands alone") from error
+        values = json.loads(line)
+    except (ValueError, RecursionError) as error:
+        return {}, f"not JSON: {error}"
+    if not isinstance(values, dict):
+        return {}, f"expected an object with named fields, found {type(values).__name__}"
+    if "\\ud" in line.lower():  # half a character, which JSON can escape and UTF-8 cannot hold
+        try:
+            json.dumps(values, ensure_ascii=False).encode()
+        except UnicodeEncodeError as error:
+            return {}, f"half a character, {error.object[error.start]!a}, stands alone"
+    return values, None
+
+
+def checked(rows: Iterable[Row]) -> Iterator[Row]:
+    """Refuse rows that cannot be read.
+
+    Args:
+        rows: What a reader gives.
+
+    Yields:
+        The same rows.
+    """
+    for row in rows:
+        if row.problem is not None:
+            raise InputError(row.problem)
+        yield row
 
 
 def read_parquet(path: Path) -> Iterator[Row]:
@@ -111,6 +143,7 @@ def read_parquet(path: Path) -> Iterator[Row]:
     done = 0
     try:
         with parquet.ParquetFile(path) as file:
+            _check_header(file.schema_arrow.names, str(path))
             for batch in file.iter_batches(batch_size=PARQUET_ROWS):
                 for number, values in enumerate(batch.to_pylist(), start=done + 1):
                     yield Row(values, f"{path} row {number}")
@@ -201,14 +234,16 @@ def _class_names(dataset: Any, ours: dict[str, str]) -> list[str] | None:
     return None
 
 
-def _lines(path: Path) -> Iterator[str]:
-    """Go through a UTF-8 file's lines; what is not UTF-8 is named by its line."""
+def _lines(path: Path) -> Iterator[tuple[str, str | None]]:
+    """Go through a UTF-8 file's lines, and say of each what is wrong with it."""
     with path.open("rb") as file:
         for number, line in enumerate(file, start=1):
+            encoding = "utf-8-sig" if number == 1 else "utf-8"
             try:
-                text = line.decode("utf-8-sig" if number == 1 else "utf-8")
+                text, problem = line.decode(encoding), None
             except UnicodeDecodeError as error:
-                raise InputError(f"{path} line {number}: invalid UTF-8 ({error.reason}); save it as UTF-8") from error
+                text = line.decode(encoding, errors="replace")
+                problem = f"invalid UTF-8 ({error.reason}); save it as UTF-8"
             if "\0" in text:
-                raise InputError(f"{path} line {number}: a NUL byte, so it is not plain text; save it as UTF-8")
-            yield text
+                text, problem = text.replace("\0", ""), "a NUL byte, so it is not plain text; save it as UTF-8"
+            yield text, problem

@@ -41,6 +41,8 @@ def check_threshold(threshold: Any) -> None:
     Args:
         threshold: What a policy is given.
     """
+    if isinstance(threshold, bool):
+        raise InputError(f"threshold {threshold} must be a number, or one for each exit")
     try:
         numbers = np.asarray(0.0 if threshold is None else threshold, dtype=np.float64)
     except (TypeError, ValueError, OverflowError) as error:

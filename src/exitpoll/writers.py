@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import io
 import json
+import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from itertools import islice
 from pathlib import Path
@@ -17,22 +18,34 @@ Rows = Sequence[Mapping[str, Any]]
 PARQUET_ROWS = 8192  # in a group of a Parquet file
 
 
-def write_separated(rows: Rows, columns: Sequence[str], header: bool, delimiter: str) -> str:
-    """Write rows as separated values."""
+def write_separated(rows: Rows, columns: Sequence[str], header: bool) -> str:
+    """Write rows as comma-separated values."""
     text = io.StringIO()
-    writer = csv.DictWriter(text, columns, delimiter=delimiter, lineterminator="\n")
+    writer = csv.DictWriter(text, columns, lineterminator="\n")
+    careful = csv.DictWriter(text, columns, lineterminator="\n", quoting=csv.QUOTE_ALL)
     if header:
         writer.writeheader()
     for row in rows:
-        writer.writerow({name: _cell(value) for name, value in row.items()})
+        cells = {name: _cell(value) for name, value in row.items()}
+        bare = any(isinstance(cell, str) and "\r" in cell for cell in cells.values())  # which csv leaves unquoted
+        (careful if bare else writer).writerow(cells)
     return text.getvalue()
+
+
+def write_tabbed(rows: Rows, columns: Sequence[str], header: bool) -> str:
+    """Write rows as tab-separated values without quotes, as we read them; line ends and tabs within become spaces."""
+    lines = ["\t".join(columns)] if header else []
+    for row in rows:
+        cells = ("" if row.get(name) is None else str(_cell(row[name])) for name in columns)
+        lines.append("\t".join(" ".join(cell.splitlines()).replace("\t", " ") for cell in cells))
+    return "".join(line + "\n" for line in lines)
 
 
 def _cell(value: Any) -> Any:
     """Write a value into one cell: labels parted by bars, probabilities of several as JSON."""
     if isinstance(value, tuple | list):
         return "|".join(map(str, value))
-    return json.dumps(value, ensure_ascii=False) if isinstance(value, dict) else value
+    return json.dumps(value, ensure_ascii=False, default=str) if isinstance(value, dict) else value
 
 
 def write_json_lines(rows: Rows, columns: Sequence[str], header: bool) -> str:
@@ -41,8 +54,8 @@ def write_json_lines(rows: Rows, columns: Sequence[str], header: bool) -> str:
 
 
 WRITERS: dict[str, Callable[[Rows, Sequence[str], bool], str]] = {  # rows, columns, and whether their names come first
-    ".csv": lambda rows, columns, header: write_separated(rows, columns, header, ","),
-    ".tsv": lambda rows, columns, header: write_separated(rows, columns, header, "\t"),
+    ".csv": write_separated,
+    ".tsv": write_tabbed,
     ".jsonl": write_json_lines,
     ".parquet": write_json_lines,  # until all rows are there: a Parquet file cannot be added to
 }
@@ -89,7 +102,7 @@ def _to_parquet(lines: Path, out: Path) -> None:
     schema = pyarrow.schema([])
     for table in _tables(lines):
         schema = _common(schema, table.schema)
-    aside = out.with_name(f"{out.name}.aside")
+    aside = out.with_name(f"{out.name}.{os.getpid()}.aside")
     try:
         with pyarrow.parquet.ParquetWriter(aside, schema) as writer:
             for table in _tables(lines, schema):
