@@ -204,7 +204,7 @@ class TestOpening:
         [
             ("exits", [[3, 2, 1], [1, 1, 3], [0, 1, 3], [1, 2], ["1", "2", "3"], [1.0, 2.0, 3.0], [], None, [1, 2, 9]]),
             ("layers", [[], None, [1, 2, 3], ["layer-01.onnx"], ["../layer-01.onnx"] * 3]),
-            ("heads", [["head-01.onnx"], None, ["/tmp/x.onnx"] * 3, ["layer-01.onnx"] * 3]),
+            ("heads", [["head-01.onnx"], None, ["/elsewhere/x.onnx"] * 3, ["layer-01.onnx"] * 3]),
             ("label_names", ["abc", [1, 2, 3], [], None, ["a", "b"]]),
             ("max_length", [-5, 2, "x", None]),
             ("padding", [[], {}, {"input_ids": "x"}, {"input_ids": 0, "other": 1}]),

@@ -113,7 +113,7 @@ class Flow:
         for batch in batches:
             self.started += len(batch.numbers)
             yield from self._go_on(self._start(batch))
-            for key in [key for key, since in self.since.items() if self.started - since > LONGEST_WAIT]:
+            while (key := self._overdue()) is not None:
                 yield from self._go_on(self._call(key, self._end_wait(key)))
         while self.waiting:
             yield from self._go_on(self._shallowest())
@@ -203,6 +203,10 @@ class Flow:
         """Let a group wait for others."""
         self.waiting.setdefault(key, []).append(group)
         self.since.setdefault(key, self.started)
+
+    def _overdue(self) -> Key | None:
+        """Find some who have waited for too long; asked anew each time, for those who are called may call others."""
+        return next((key for key, since in self.since.items() if self.started - since > LONGEST_WAIT), None)
 
     def _end_wait(self, key: Key) -> list[_Group]:
         """Call those who wait together."""

@@ -147,6 +147,15 @@ def test_texts_leave_before_the_last_is_read(bert):
     assert len(read) < 20_000
 
 
+@pytest.mark.parametrize("longest_wait", [0, 5, 40])
+def test_being_called_from_waiting_changes_nothing(bert, tmp_path, monkeypatch, longest_wait):
+    monkeypatch.setattr(flow, "LONGEST_WAIT", longest_wait)
+    texts = some_texts(300, seed=2)
+    trace = record(bert, Texts(texts), tmp_path / "trace")
+    policy = Policy("max_prob", float(np.median(Policy("max_prob").opinion(np.asarray(trace.logits)).score[:, 0])))
+    check(Engine(bert, policy)(texts, 16), policy, trace)
+
+
 def test_nobody_waits_for_ever(bert, monkeypatch):
     """A text that is longer than all others finds no company, and is answered all the same before the input ends."""
     monkeypatch.setattr(flow, "LONGEST_WAIT", 64)
