@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import functools
 import os
+import shutil
 import sys
 
 # Tests never reach for the network, whatever the machine has.
@@ -14,6 +15,7 @@ import torch
 from torch.onnx._internal.exporter._registration import ONNXRegistry
 
 from exitpoll import EarlyExitModel, TrainingSettings, train
+from exitpoll.assembling import assemble
 from exitpoll.cli import main
 from exitpoll.exporting import export
 from exitpoll.tokens import load_tokenizer
@@ -62,11 +64,19 @@ def model_folder(tmp_path_factory, encoder_folder):
 
 
 @pytest.fixture(scope="session")
-def exported_folder(tmp_path_factory, model_folder):
-    """That model, exported in float32."""
-    folder = tmp_path_factory.mktemp("exported") / "onnx"
+def stages_folder(tmp_path_factory, model_folder):
+    """That model, exported in float32, every layer a file of its own."""
+    folder = tmp_path_factory.mktemp("stages") / "onnx"
     folder.mkdir()
     export(EarlyExitModel.from_pretrained(model_folder), load_tokenizer(model_folder), folder)
+    return folder
+
+
+@pytest.fixture(scope="session")
+def exported_folder(tmp_path_factory, stages_folder):
+    """That model, exported in float32."""
+    folder = shutil.copytree(stages_folder, tmp_path_factory.mktemp("exported") / "onnx")
+    assemble(folder)
     return folder
 
 

@@ -26,11 +26,11 @@ def calibrated(model_folder, tmp_path_factory):
 
 
 @pytest.fixture(autouse=True)
-def translated(monkeypatch, exported_folder):
+def translated(monkeypatch, stages_folder):
     """The model translated once for all tests, for that takes seconds."""
 
     def export(model, tokenizer, folder, advance):
-        shutil.copytree(exported_folder, folder, dirs_exist_ok=True)
+        shutil.copytree(stages_folder, folder, dirs_exist_ok=True)
         advance(1, 1)
         return open_model(folder)
 

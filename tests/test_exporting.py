@@ -10,7 +10,8 @@ import numpy as np
 import pytest
 import torch
 
-from exitpoll import EarlyExitModel, Engine, InputError, Policy, Texts, exporting, open_model
+from exitpoll import EarlyExitModel, Engine, InputError, Policy, Texts, assembling, exporting, open_model
+from exitpoll.assembling import assemble
 from exitpoll.exported import Manifest
 from exitpoll.exporting import export, probe_texts
 from exitpoll.quantising import quantise
@@ -27,9 +28,10 @@ def model(model_folder):
 
 
 @pytest.fixture(scope="module")
-def int8(exported_folder, tmp_path_factory):
+def int8(stages_folder, tmp_path_factory):
     folder = tmp_path_factory.mktemp("int8")
-    quantise(exported_folder, folder, given_texts(TEXTS))
+    quantise(stages_folder, folder, given_texts(TEXTS))
+    assemble(folder)
     return folder
 
 
@@ -111,6 +113,32 @@ def test_an_export_that_says_something_else_is_refused(model, tmp_path, monkeypa
         export(model, tiny_tokenizer(), tmp_path)
 
 
+class TestAssembling:
+    def test_one_file_says_what_the_layers_say(self, stages_folder, exported_folder):
+        assert sorted(path.name for path in exported_folder.glob("layer*")) == ["layers-1.onnx"]
+        assert list(Manifest.load(exported_folder).branches) == [0, 1, 2]
+        np.testing.assert_allclose(
+            logits_of(open_model(exported_folder)), logits_of(open_model(stages_folder)), atol=1e-5
+        )
+
+    @pytest.mark.parametrize(("most", "files"), [(1, 3), (10**9, 1)])
+    def test_large_models_take_more_files(self, stages_folder, tmp_path, monkeypatch, most, files):
+        monkeypatch.setattr(assembling, "MOST_BYTES", most)
+        folder = shutil.copytree(stages_folder, tmp_path / "onnx")
+        ready = assemble(folder)
+        assert len(list(folder.glob("layers-*.onnx"))) == files
+        np.testing.assert_allclose(logits_of(ready), logits_of(open_model(stages_folder)), atol=1e-5)
+
+    def test_layers_that_share_weights_are_one_branch(self, tmp_path):
+        save_tiny("albert", tmp_path / "encoder")
+        model = EarlyExitModel.from_encoder(tmp_path / "encoder", labels=3)
+        expected = logits_of(export(model, tiny_tokenizer(), tmp_path))
+        ready = assemble(tmp_path)
+        assert ready.runtime.shares_layers
+        assert list(Manifest.load(tmp_path).branches) == [0, 0, 0]
+        np.testing.assert_allclose(logits_of(ready), expected, atol=1e-5)
+
+
 class TestInt8:
     def test_it_says_nearly_the_same(self, exported_folder, int8):
         whole, small = (logits_of(open_model(each)) for each in (exported_folder, int8))
@@ -126,11 +154,11 @@ class TestInt8:
     def test_it_is_smaller_and_has_another_name(self, exported_folder, int8):
         assert open_model(int8).runtime.name == "onnx int8"
         assert open_model(int8).runtime.model == open_model(exported_folder).runtime.model
-        sizes = [(folder / "layer-01.onnx").stat().st_size for folder in (exported_folder, int8)]
+        sizes = [(folder / "layers-1.onnx").stat().st_size for folder in (exported_folder, int8)]
         assert sizes[1] < sizes[0]
 
-    def test_ranges_can_be_measured_on_random_words(self, exported_folder, tmp_path):
-        ready = quantise(exported_folder, tmp_path, probe_texts(tiny_tokenizer(), 64))
+    def test_ranges_can_be_measured_on_random_words(self, stages_folder, exported_folder, tmp_path):
+        ready = quantise(stages_folder, tmp_path, probe_texts(tiny_tokenizer(), 64))
         assert (logits_of(ready).argmax(-1) == logits_of(open_model(exported_folder)).argmax(-1)).mean() > 0.9
 
 
@@ -182,8 +210,8 @@ class TestOpening:
     @pytest.mark.parametrize(
         ("file", "content", "message"),
         [
-            ("layer-02.onnx", None, "layer-02.onnx' is missing; export the model anew"),
-            ("layer-02.onnx", b"junk", "layer-02.onnx' cannot be loaded"),
+            ("layers-1.onnx", None, "layers-1.onnx' is missing; export the model anew"),
+            ("layers-1.onnx", b"junk", "layers-1.onnx' cannot be loaded"),
             ("head-01.onnx", b"", "head-01.onnx' cannot be loaded"),
             ("tokenizer.json", b"{}", "tokenizer.json' cannot be read"),
             ("exported.json", b"[", "exported.json' is broken"),
@@ -203,14 +231,15 @@ class TestOpening:
         ("name", "values"),
         [
             ("exits", [[3, 2, 1], [1, 1, 3], [0, 1, 3], [1, 2], ["1", "2", "3"], [1.0, 2.0, 3.0], [], None, [1, 2, 9]]),
-            ("layers", [[], None, [1, 2, 3], ["layer-01.onnx"], ["../layer-01.onnx"] * 3]),
-            ("heads", [["head-01.onnx"], None, ["/elsewhere/x.onnx"] * 3, ["layer-01.onnx"] * 3]),
+            ("layers", [[], None, [1, 2, 3], ["layers-1.onnx"], ["../layers-1.onnx"] * 3]),
+            ("heads", [["head-01.onnx"], None, ["/elsewhere/x.onnx"] * 3, ["layers-1.onnx"] * 3]),
+            ("branches", [[], None, [0, 1], [0, 1, 3], [0, 1, -1], ["0", "1", "2"]]),
             ("label_names", ["abc", [1, 2, 3], [], None, ["a", "b"]]),
             ("max_length", [-5, 2, "x", None]),
             ("padding", [[], {}, {"input_ids": "x"}, {"input_ids": 0, "other": 1}]),
             ("truncation_side", ["middle", None]),
             ("precision", ["int4", None]),
-            ("embedding", [None, "layer-01.onnx"]),
+            ("embedding", [None, "layers-1.onnx"]),
             ("context", [None, "head-01.onnx"]),
         ],
     )

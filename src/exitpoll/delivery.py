@@ -9,6 +9,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+from exitpoll.assembling import assemble
 from exitpoll.batching import Text
 from exitpoll.calibration import calibrate
 from exitpoll.data import Texts
@@ -130,15 +131,15 @@ def _write(
     """Write the stages, and say where."""
     prepared = work / "float32"
     prepared.mkdir(parents=True)
-    exported = export(source.model, source.tokenizer, prepared, advance=partial(show, "translating"))
+    export(source.model, source.tokenizer, prepared, advance=partial(show, "translating"))
     if int8:
         whole, prepared = prepared, work / "int8"
         prepared.mkdir()
         some = probe_texts(source.tokenizer, TEXTS) if texts is None else texts
-        exported = quantise(whole, prepared, some, advance=partial(show, "measuring ranges"))
+        quantise(whole, prepared, some, advance=partial(show, "measuring ranges"))
     if source.summary is not None:
         shutil.copy(source.summary, prepared)
-    return exported, prepared
+    return assemble(prepared), prepared
 
 
 def _measure(

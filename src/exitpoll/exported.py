@@ -29,7 +29,8 @@ class Manifest:
     padding: Mapping[str, int]  # what to pad each kind of tokens with that the encoder wants
     embedding: str  # file: tokens -> the hidden states entering layer 1
     context: str  # file: hidden states, mask -> what every layer needs beside the hidden states
-    layers: Sequence[str]  # files, one for each layer, the same one where layers share their weights
+    layers: Sequence[str]  # files, one for each layer
+    branches: Sequence[int]  # where in its file each layer is; the same place where layers share their weights
     heads: Sequence[str]  # files, one for each exit
 
     def __post_init__(self) -> None:
@@ -42,6 +43,8 @@ class Manifest:
             and _list(self.exits)[-1:] == [len(_list(self.layers))],
             "layers, heads, embedding or context": len(_list(self.heads)) == len(_list(self.exits))
             and all(isinstance(name, str) and name == Path(name).name for name in names),
+            "branches": len(_list(self.branches)) == len(_list(self.layers))
+            and all(type(each) is int and 0 <= each < len(self.layers) for each in self.branches),
             "label_names": all(isinstance(name, str) for name in _list(self.label_names)) and _list(self.label_names),
             "max_length": type(self.max_length) is int and self.max_length > 2,
             "truncation_side": self.truncation_side in ("left", "right"),

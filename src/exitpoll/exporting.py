@@ -192,6 +192,7 @@ def _manifest(model: EarlyExitModel, tokenizer: PreTrainedTokenizerBase) -> Mani
         embedding="embedding.onnx",
         context="context.onnx",
         layers=[f"layer-{each + 1:02}.onnx" for each in sets],
+        branches=[0] * len(sets),
         heads=[f"head-{each + 1:02}.onnx" for each in heads],
     )
 

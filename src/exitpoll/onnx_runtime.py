@@ -46,13 +46,15 @@ class OnnxRuntime:
         self.name, self.model, self.padding = manifest.runtime, manifest.model, manifest.padding
         self.layers: Sequence[int] = tuple(manifest.exits)
         self.classes, self.problem_type = len(manifest.label_names), manifest.problem_type
-        self.shares_layers = len(manifest.layers) > 1 and len(set(manifest.layers)) == 1
-        load = cache(lambda name, gives, threads: _Stage(folder / name, gives, _session_options(threads)))
-        # Small stages take less time than waking threads.
-        self._embedding: _Stage = load(manifest.embedding, "hidden", 1)
-        self._context: _Stage = load(manifest.context, "context_0", 1)
-        self._layers: list[_Stage] = [load(name, "hidden_out", self.threads) for name in manifest.layers]
-        self._heads: list[_Stage] = [load(name, "logits", 1) for name in manifest.heads]
+        places = list(zip(manifest.layers, manifest.branches, strict=True))
+        self.shares_layers = len(places) > 1 and len(set(places)) == 1
+        small = _session_options(1)  # small stages take less time than waking threads
+        large = _session_options(self.threads, alone=len(set(manifest.layers)) == 1)
+        load = cache(lambda name, gives, options: _Stage(folder / name, gives, options))
+        self._embedding: _Stage = load(manifest.embedding, "hidden", small)
+        self._context: _Stage = load(manifest.context, "context_0", small)
+        self._layers = [(load(name, "hidden_out", large), np.array(branch)) for name, branch in places]
+        self._heads: list[_Stage] = [load(name, "logits", small) for name in manifest.heads]
         if any(head.width not in (self.classes, None) for head in self._heads):
             raise InputError(f"the heads of '{folder}' do not have {self.classes} classes; export the model anew")
 
@@ -68,7 +70,8 @@ class OnnxRuntime:
         """Run some layers, counted from 1, one after another."""
         hidden = state.hidden
         for layer in layers:
-            [hidden] = self._layers[layer - 1]({"hidden": hidden, **state.context})
+            stage, branch = self._layers[layer - 1]
+            [hidden] = stage({"hidden": hidden, "branch": branch, **state.context})
         return OnnxState(hidden, state.lengths, state.mask, state.context)
 
     def answer(self, state: OnnxState, exit_number: int, rows: NDArray | None = None) -> NDArray:
@@ -125,8 +128,8 @@ def _cores() -> int:
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
-def _session_options(threads: int) -> SessionOptions:
-    """Let the threads of a stage rest as soon as it is done.
+def _session_options(threads: int, *, alone: bool = False) -> SessionOptions:
+    """Let the threads of a stage rest as soon as it is done, if there are others.
 
     By default they go on spinning for work, while those of the next stage need the cores: up to ten times slower.
     """
@@ -138,7 +141,8 @@ def _session_options(threads: int) -> SessionOptions:
     options.log_severity_level = 3  # errors
     options.intra_op_num_threads = threads
     options.enable_mem_pattern = False  # planning memory for every new length costs more than it saves
-    options.add_session_config_entry("session.force_spinning_stop", "1")
+    if not alone:
+        options.add_session_config_entry("session.force_spinning_stop", "1")
     return options
 
 

@@ -11,6 +11,7 @@ import pytest
 import torch
 
 from exitpoll import EarlyExitModel, Policy, Texts, flow, record
+from exitpoll.assembling import assemble
 from exitpoll.encoders import FAMILIES
 from exitpoll.engine import Engine
 from exitpoll.exporting import export
@@ -52,13 +53,19 @@ def test_what_is_left_out_has_the_functions_of_roberta():
     assert {FAMILIES[name] for name in AS_ROBERTA} == {FAMILIES["roberta"]}
 
 
+def exported(model, folder):
+    """What `exitpoll export` would write of a model."""
+    export(model, tiny_tokenizer(), folder)
+    return assemble(folder)
+
+
 @pytest.fixture(scope="module", params=PAIRS)
 def recorded(request, tmp_path_factory):
     """A tiny model of every family, for torch and for ONNX Runtime, and its trace of the texts."""
     name, runtime = request.param
     folder = tmp_path_factory.mktemp("model")
     model = talking_model(name, folder)
-    ready = opened(model, tiny_tokenizer()) if runtime == "torch" else export(model, tiny_tokenizer(), folder)
+    ready = opened(model, tiny_tokenizer()) if runtime == "torch" else exported(model, folder)
     return ready, record(ready, Texts(TEXTS), folder / "trace", batch_size=7)
 
 
@@ -110,7 +117,7 @@ def test_all_leave_at_once_or_nobody_early(recorded, threshold):
 def bert(request, tmp_path_factory):
     folder = tmp_path_factory.mktemp("bert")
     model = talking_model("bert", folder, exits=[1, 3])
-    return opened(model, tiny_tokenizer()) if request.param == "torch" else export(model, tiny_tokenizer(), folder)
+    return opened(model, tiny_tokenizer()) if request.param == "torch" else exported(model, folder)
 
 
 def test_exits_that_are_not_after_every_layer(bert, tmp_path):
