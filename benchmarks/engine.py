@@ -18,13 +18,13 @@ from typing import Any
 
 import torch
 
-from common import RESULTS, write_results
-from engine_tables import KINDS, kept_table, plain_table, short_table
+from common import FIGURES, RESULTS, write_results
+from engine_tables import KINDS, kept_table, limit_table, plain_table, short_table
 from exitpoll import Policy, calibrate, evaluate, open_model
 from exitpoll.benchmarking import Benchmark, benchmark, contestants
 from exitpoll.delivery import deliver
 from exitpoll.opening import find_folder, read_texts
-from exitpoll.plots import draw_parts
+from exitpoll.plots import draw_parts, save
 from exitpoll.recording import given_texts, record, record_in_memory
 
 MAX_DROP = 0.02
@@ -89,9 +89,9 @@ def main() -> None:
         result, short = measure(Path(model), data, chosen.texts, chosen.rounds, compiled=chosen.compiled)
         name = Path(data).name
         tasks[name] = {**result.to_dict(), "short_texts": short, "scores": scores(Path(model), data)}
-        draw_parts(result, RESULTS / f"engine-{name}.png")
+        save(draw_parts(result), FIGURES / f"engine-{name}.png")
         write_results("engine", {"max_drop": MAX_DROP, "tasks": tasks})
-    print(*(table(tasks) for table in (kept_table, plain_table, short_table)), sep="\n\n")
+    print(*(table(tasks) for table in (kept_table, limit_table, plain_table, short_table)), sep="\n\n")
 
 
 if __name__ == "__main__":

@@ -18,7 +18,7 @@ from typing import Any
 import numpy as np
 from matplotlib.figure import Figure
 
-from common import RESULTS, write_results
+from common import FIGURES, write_results
 from exitpoll import open_model
 from exitpoll.opening import read_texts
 from exitpoll.recording import given_texts
@@ -92,7 +92,7 @@ def main() -> None:
             seconds, mebibytes = answer(chosen.model, source, out)
             found.append({"rows": rows, "seconds": round(seconds - start_up, 3), "mebibytes": round(mebibytes, 1)})
     slope = np.polyfit(np.log([each["rows"] for each in found]), np.log([each["seconds"] for each in found]), 1)[0]
-    draw(found, RESULTS / "scale.png")
+    draw(found, FIGURES / "scale.png")
     write_results("scale", {"start_up_seconds": round(start_up, 2), "exponent": round(float(slope), 3), "files": found})
 
 

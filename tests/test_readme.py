@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from exitpoll.cli import main
+from exitpoll.cli import app, main
 from tests.tiny import write_toy_folder
 
 ROOT = Path(__file__).parent.parent
@@ -26,9 +26,10 @@ def blocks(text):
 
 
 @pytest.fixture
-def runs(tmp_path, monkeypatch, encoder_folder, capsys):
+def runs(tmp_path, monkeypatch, encoder_folder, model_folder, capsys):
     """A folder in which the documents' encoder and dataset are tiny ones, to run a document's code in."""
     write_toy_folder(tmp_path / "trec", train=640, others=320)
+    shutil.copytree(model_folder, tmp_path / "quickstart" / "model")
     monkeypatch.chdir(tmp_path)
 
     def execute(text):
@@ -49,6 +50,7 @@ def runs(tmp_path, monkeypatch, encoder_folder, capsys):
 
 def test_the_code_of_readme_and_docs_runs(runs, tmp_path):
     printed = runs(README)
+    assert "of 6 layers" in printed
     assert "[{'label':" in printed
     assert "best accuracy in % on 320 texts" in printed
     assert "promised: answers that differ" in printed
@@ -63,6 +65,16 @@ def test_the_code_of_readme_and_docs_runs(runs, tmp_path):
     assert "accuracy of all layers on 320 texts: " in printed
     assert "Prediction(label=" in printed
     assert (tmp_path / "answers.parquet").exists()
+
+
+def test_the_code_of_the_shorter_documents_runs(runs, tmp_path):
+    printed = runs((ROOT / "docs" / "index.md").read_text(encoding="utf-8"))
+    assert "report.html" in printed
+    assert (tmp_path / "trec-bert" / "report" / "report.html").exists()
+    printed = runs((ROOT / "docs" / "encoders.md").read_text(encoding="utf-8"))
+    assert "'albert'" in printed
+    printed = runs((ROOT / "docs" / "paper.md").read_text(encoding="utf-8"))
+    assert "policy: patience" in printed
 
 
 def test_make_targets_exist():
@@ -135,11 +147,23 @@ def test_the_stated_cost_of_deciding_is_what_the_benchmark_wrote():
 def test_the_figures_of_the_engine_are_what_the_benchmark_wrote():
     tables = runpy.run_path(str(ROOT / "benchmarks" / "engine_tables.py"))
     tasks = results("benchmarks", "engine")["tasks"]
-    for name in ("kept", "plain", "short"):
-        assert block("engine.md", name) == tables[f"{name}_table"](tasks)
-    assert block("engine.md", "scale") == tables["scale_in_words"](results("benchmarks", "scale"))
+    for name in ("kept", "limit", "plain", "short"):
+        assert block("performance.md", name) == tables[f"{name}_table"](tasks)
+    assert block("performance.md", "scale") == tables["scale_in_words"](results("benchmarks", "scale"))
     [stated] = re.findall(r"<!-- clock -->\n(.*?)\n<!-- /clock -->", README, flags=re.S)
     assert stated == tables["clock_in_words"](tasks)
+
+
+def test_the_quickstart_of_the_readme_is_what_it_came_to():
+    words = runpy.run_path(str(ROOT / "experiments" / "quickstart.py"))["in_words"]
+    [stated] = re.findall(r"<!-- quickstart -->\n(.*?)\n<!-- /quickstart -->", README, flags=re.S)
+    assert stated == words(results("experiments", "quickstart"))
+
+
+def test_every_verb_shows_an_example(capsys):
+    for words in ([], *([name] for name in app if not name.startswith("-"))):
+        app([*words, "--help"], result_action="return_value")
+        assert "Example: exitpoll" in capsys.readouterr().out, words
 
 
 def test_links_within_the_project_lead_somewhere():

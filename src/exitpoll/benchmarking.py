@@ -3,23 +3,22 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, fields, replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from exitpoll.baselines import Way, full_graph, plain_transformers, truncated, whole_batch_waits
-from exitpoll.batching import Text, lengths_of
+from exitpoll.batching import Advance, Text, lengths_of
 from exitpoll.engine import Engine
 from exitpoll.errors import InputError
 from exitpoll.exported import MANIFEST
+from exitpoll.folders import read_json
 from exitpoll.opening import RUNTIMES, find_folder, open_model
 from exitpoll.policy import Policy
 from exitpoll.runtime import Opened
-
-Advance = Callable[[int, int], None]  # (runs done, runs in all)
 
 BATCH_SIZES = (1, 8, 32, 128)
 PLAIN = "plain transformers"
@@ -81,6 +80,25 @@ class Benchmark:
     def to_dict(self) -> dict[str, Any]:
         """Give all figures as plain values."""
         return asdict(self)
+
+    @classmethod
+    def load(cls, path: Path) -> Benchmark:
+        """Read what `exitpoll bench` wrote.
+
+        Args:
+            path: Its bench.json.
+
+        Returns:
+            The timings.
+        """
+        content = read_json(path) or {}
+        try:
+            found = {each.name: content[each.name] for each in fields(cls)}
+            found["timings"] = [Timing(**each) for each in found["timings"]]
+            found["breakdowns"] = [Breakdown(**each) for each in found["breakdowns"]]
+        except (KeyError, TypeError) as error:
+            raise InputError(f"'{path}' is not what exitpoll bench writes") from error
+        return cls(**found)
 
 
 def contestants(model: str | Path, *, threads: int | None = None) -> list[Contestant]:

@@ -5,35 +5,29 @@ from __future__ import annotations
 import io
 import logging
 import os
+import shlex
 import signal
 import sys
 import threading
 from dataclasses import dataclass, replace
 from pathlib import Path
-from textwrap import shorten
-from typing import TYPE_CHECKING, Annotated, Any, Literal, NoReturn
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from cyclopts import App, CycloptsError, Parameter
 from rich.console import Console
 
 from exitpoll import __version__
+from exitpoll.console import console, errors, fail, notes_of, quieten_transformers, say, show_evaluation, show_training
 from exitpoll.errors import InputError, MissingExtraError
 from exitpoll.methods import TrainingSettings
 
 if TYPE_CHECKING:
     from exitpoll.data import Splits
-    from exitpoll.evaluation import Evaluation
     from exitpoll.model import EarlyExitModel
-    from exitpoll.opening import Read
-    from exitpoll.policy import Policy
-    from exitpoll.training import Trained
-
-_console = Console()
-_errors = Console(stderr=True)
 
 app = App(
     name="exitpoll",
-    help="Text classifiers that stop reading as soon as they are sure.",
+    help="Text classifiers that stop reading as soon as they are sure.\n\nExample: exitpoll quickstart --fast",
     version=__version__,
     help_format="plaintext",
     suppress_keyboard_interrupt=False,
@@ -112,7 +106,7 @@ def train(
     from exitpoll.training import train as train_model
 
     torch.set_flush_denormal(True)  # holds for threads that start later
-    _quieten_transformers()
+    quieten_transformers()
     settings = _settings_for(settings or TrainingSettings(), encoder, classifier)
     check_free(out, overwrite=overwrite)
     splits = load_splits(
@@ -133,7 +127,7 @@ def train(
             model, tokenizer, splits, out, settings, resume=resume, overwrite=overwrite, on_progress=on_progress
         )
     if not quiet:
-        _show_training(trained)
+        show_training(trained)
 
 
 @app.command
@@ -168,16 +162,16 @@ def record(
     from exitpoll.wording import not_finite
 
     check_writable(out, overwrite=overwrite)
-    _quieten_transformers()
+    quieten_transformers()
     opened = open_model(model)
     read = read_texts(opened, data, split, **vars(reading or Reading()))
-    with counting_bar(_errors, "recording") as advance:
+    with counting_bar(errors, "recording") as advance:
         trace = record_trace(opened, read.texts, out, about=read.about, batch_size=batch_size, advance=advance)
     first, last = (trace.about["milliseconds"][number] for number in (0, -1))
     timed = f"leaving at the first exit takes {first:.3g} ms, at the last {last:.3g} ms, one text at a time"
-    for line in (*_notes(read), *not_finite(trace), timed):
-        _say(line)
-    _say(f"wrote {out}: {len(trace)} texts, {len(trace.layers)} exits, {trace.logits.shape[-1]} classes")
+    for line in (*notes_of(read), *not_finite(trace), timed):
+        say(line)
+    say(f"wrote {out}: {len(trace)} texts, {len(trace.layers)} exits, {trace.logits.shape[-1]} classes")
 
 
 @app.command
@@ -208,7 +202,7 @@ def sweep(
     from exitpoll.comparison import SPEEDUPS, compare
     from exitpoll.curves import sweep as sweep_trace
     from exitpoll.folders import write_json, write_text
-    from exitpoll.plots import draw_curves
+    from exitpoll.plots import draw_curves, save
     from exitpoll.tables import comparison_table
     from exitpoll.trace import Trace
     from exitpoll.wording import best_in_words, not_finite
@@ -223,16 +217,16 @@ def sweep(
     out.mkdir(parents=True, exist_ok=True)
     write_json(out / "curves.json", comparison.to_dict())
     write_text(out / "curves.csv", comparison.to_csv())
-    _console.print(comparison_table(comparison, SPEEDUPS))
+    console.print(comparison_table(comparison, SPEEDUPS))
     for line in best_in_words(comparison):
-        _say(line)
+        say(line)
     for line in not_finite(recorded):
-        _say(line)
+        say(line)
     try:
-        draw_curves(comparison, out / "curves.png")
-        _say(f"wrote {out}/curves.json, curves.csv and curves.png")
+        save(draw_curves(comparison), out / "curves.png")
+        say(f"wrote {out}/curves.json, curves.csv and curves.png")
     except MissingExtraError as missing:
-        _say(f"wrote {out}/curves.json and curves.csv; no figure: {missing}")
+        say(f"wrote {out}/curves.json and curves.csv; no figure: {missing}")
 
 
 @app.command
@@ -271,6 +265,7 @@ def calibrate(
         out: The policy to write, if not in the model's folder.
     """
     from exitpoll.calibration import calibrate as calibrate_trace
+    from exitpoll.card import write_card
     from exitpoll.folders import check_replaceable
     from exitpoll.opening import check_same_model, policy_path
     from exitpoll.trace import Trace
@@ -290,20 +285,22 @@ def calibrate(
         metric=metric,
         seed=seed,
     )
-    _quieten_transformers()
+    quieten_transformers()
     check_same_model(model, trace, recorded)
     notes = ["note: this is a test split; keep it for exitpoll evaluate"] * (recorded.about.get("split") == "test")
     for line in (*describe(policy), *notes, *not_finite(recorded)):
-        _say(line)
+        say(line)
     if policy.threshold is not None:
         policy.save(out)
-        _say(f"wrote {out}")
+        if out.resolve() == policy_path(model).resolve():
+            write_card(Path(model))
+        say(f"wrote {out}")
         return
     if out.exists():
-        _say(f"{out} stays as it was")
+        say(f"{out} stays as it was")
     else:
         policy.save(out)
-        _say(f"wrote {out}, a policy that never leaves early")
+        say(f"wrote {out}, a policy that never leaves early")
     sys.exit(1)
 
 
@@ -353,7 +350,7 @@ def evaluate(
         raise InputError("--by needs --data: a trace has no columns")
     if out is not None:
         check_replaceable(out, "rows", "evaluation")
-    _quieten_transformers()
+    quieten_transformers()
     chosen, groups = Policy.load(policy or policy_path(model)), None
     if trace is not None:
         recorded = Trace.load(trace)
@@ -363,18 +360,18 @@ def evaluate(
         chosen.check_source(opened.source)
         read = read_texts(opened, str(data), split, **vars(reading or Reading()), group_column=by)
         groups = read.texts.groups
-        with counting_bar(_errors, "recording") as advance:
+        with counting_bar(errors, "recording") as advance:
             recorded = record_in_memory(opened, read.texts, about=read.about, batch_size=batch_size, advance=advance)
-        for line in _notes(read):
-            _say(line)
+        for line in notes_of(read):
+            say(line)
     evaluation = evaluate_trace(recorded, chosen, metric=metric, groups=groups)
     if out is not None:
         write_json(out, evaluation.to_dict())
-    _show_evaluation(evaluation, chosen)
+    show_evaluation(evaluation, chosen)
     for line in (*same_texts(chosen, recorded.about), *not_finite(recorded)):
-        _say(line)
+        say(line)
     if out is not None:
-        _say(f"wrote {out}")
+        say(f"wrote {out}")
 
 
 @app.command
@@ -420,7 +417,7 @@ def predict(
         check_writable(output, overwrite=overwrite)
     elif input != "-":
         raise InputError("say where to write with --output")
-    _quieten_transformers()
+    quieten_transformers()
     engine = Engine.load(model, policy=None if policy is None else Policy.load(policy), threads=threads)
     if output is None:
         if isinstance(sys.stdin, io.TextIOWrapper):
@@ -429,7 +426,7 @@ def predict(
             sys.stdout.write(line)
             sys.stdout.flush()
         return
-    with predicting_bar(_errors) as advance:
+    with predicting_bar(errors) as advance:
         done = predict_file(
             engine,
             Path(input),
@@ -443,9 +440,9 @@ def predict(
             advance=advance,
         )
     if done.skipped:
-        _say(f"note: {done.skipped} rows were skipped; the column error says why")
+        say(f"note: {done.skipped} rows were skipped; the column error says why")
     depth = f"mean depth {done.mean_depth:.2f} of {engine.runtime.layers[-1]} layers"
-    _say(f"wrote {output}: {done.rows} rows, {depth}")
+    say(f"wrote {output}: {done.rows} rows, {depth}")
 
 
 @app.command
@@ -479,10 +476,10 @@ def export(
     from exitpoll.progress import stages_bar
     from exitpoll.wording import delivered_in_words
 
-    _quieten_transformers()
+    quieten_transformers()
     to = to or policy_path(model).with_name("onnx-int8" if int8 else "onnx")
     read = None if data is None else read_texts(open_model(model), data, split, **vars(reading or Reading()))
-    with stages_bar(_errors) as on_progress:
+    with stages_bar(errors) as on_progress:
         delivered = deliver(
             model,
             to,
@@ -492,8 +489,8 @@ def export(
             overwrite=overwrite,
             on_progress=on_progress,
         )
-    for line in (*([] if read is None else _notes(read)), *delivered_in_words(delivered)):
-        _say(line)
+    for line in (*([] if read is None else notes_of(read)), *delivered_in_words(delivered)):
+        say(line)
 
 
 @app.command
@@ -530,7 +527,7 @@ def bench(
     from exitpoll.benchmarking import BATCH_SIZES, benchmark, contestants
     from exitpoll.folders import write_json
     from exitpoll.opening import read_texts
-    from exitpoll.plots import draw_parts
+    from exitpoll.plots import draw_parts, save
     from exitpoll.progress import counting_bar
     from exitpoll.recording import given_texts
     from exitpoll.tables import benchmark_table
@@ -539,30 +536,112 @@ def bench(
         raise InputError(f"texts {texts} must be at least 1")
     if out is not None:
         out.mkdir(parents=True, exist_ok=True)
-    _quieten_transformers()
+    quieten_transformers()
     runners = contestants(model, threads=threads)
     read = read_texts(runners[0].opened, data, split, **vars(reading or Reading()))
     chosen = given_texts(read.texts)[:texts]
-    with counting_bar(_errors, "timing") as advance:
+    with counting_bar(errors, "timing") as advance:
         sizes = batch_sizes or BATCH_SIZES
         result = benchmark(runners, chosen, batch_sizes=sizes, rounds=rounds, compiled=compiled, advance=advance)
-    _console.print(benchmark_table(result))
+    console.print(benchmark_table(result))
     if out is None:
         return
     write_json(out / "bench.json", {"data": read.about["data"], "split": split, **result.to_dict()})
     try:
-        draw_parts(result, out / "bench.png")
-        _say(f"wrote {out}/bench.json and bench.png")
+        save(draw_parts(result), out / "bench.png")
+        say(f"wrote {out}/bench.json and bench.png")
     except MissingExtraError as missing:
-        _say(f"wrote {out}/bench.json; no figure: {missing}")
+        say(f"wrote {out}/bench.json; no figure: {missing}")
+
+
+@app.command
+def report(
+    model: str,
+    /,
+    *,
+    data: str,
+    split: Split = "test",
+    trace: Path | None = None,
+    bench: Path | None = None,
+    policy: Path | None = None,
+    reading: Annotated[Reading | None, Parameter(name="*")] = None,
+    batch_size: int = 64,
+    out: Path | None = None,
+) -> None:
+    """Write one HTML page on a calibrated model: curves, promise, exits, and every text with what each exit said of it.
+
+    Example: exitpoll report trec-bert --data trec
+
+    Args:
+        model: The model folder, with its policy.json.
+        data: The texts, with labels: a file, a folder, a known task or a hub dataset.
+        split: Which split of the data; all takes a file as it is.
+        trace: A trace of these very texts; they are recorded without it.
+        bench: The bench.json that `exitpoll bench` wrote, for wall-clock time.
+        policy: Another policy than the model's own.
+        reading: Which columns to read.
+        batch_size: Texts in a batch.
+        out: The folder for report.html and its figures; report in the model folder by default.
+    """
+    from exitpoll.benchmarking import Benchmark
+    from exitpoll.opening import check_same_model, open_model, policy_path, read_texts
+    from exitpoll.policy import Policy
+    from exitpoll.progress import counting_bar
+    from exitpoll.recording import given_texts, record_in_memory
+    from exitpoll.report import check_same_texts, gather, write_report
+    from exitpoll.trace import Trace
+
+    quieten_transformers()
+    chosen, timed = Policy.load(policy or policy_path(model)), None if bench is None else Benchmark.load(bench)
+    opened = open_model(model)
+    chosen.check_source(opened.source)
+    read = read_texts(opened, data, split, **vars(reading or Reading()))
+    if trace is not None:
+        recorded = Trace.load(trace)
+        check_same_model(model, trace, recorded)
+        check_same_texts(read.about, recorded)
+    else:
+        with counting_bar(errors, "recording") as advance:
+            recorded = record_in_memory(opened, read.texts, about=read.about, batch_size=batch_size, advance=advance)
+    name, texts = Path(model).resolve().name, given_texts(read.texts)
+    material = gather(name, opened.label_names, chosen, recorded, texts, notes=notes_of(read), benchmark=timed)
+    say(f"wrote {write_report(material, out or Path(model) / 'report')}")
+
+
+@app.command
+def quickstart(
+    *, encoder: str = "embedded", data: str = "embedded", fast: bool = False, out: Path | None = None
+) -> None:
+    """Run the whole story once, on real data: train, record, compare, promise, predict, export, time, report.
+
+    Cut off and started again, it goes on with the step it was at.
+
+    Example: exitpoll quickstart --fast
+
+    Args:
+        encoder: What to train; the one of the extra demo by default.
+        data: What to train on; movie reviews of the extra demo by default.
+        fast: Use fewer texts and one epoch: two minutes, and not the best of models.
+        out: The folder for everything; quickstart, or quickstart-fast, by default.
+    """
+    from exitpoll.quickstart import answers_in_words, prepare, steps
+
+    folder = out or Path("quickstart-fast" if fast else "quickstart")
+    prepare(folder, {"encoder": encoder, "data": data, "fast": fast})
+    todo = list(steps(folder, encoder=encoder, data=data, fast=fast))
+    for number, step in enumerate(todo, start=1):
+        done = step.makes.exists()
+        console.rule(f"{number} of {len(todo)}: {step.title}{' (done before)' if done else ''}", align="left")
+        say(f"$ exitpoll {shlex.join(step.words)}")
+        if not done:
+            _run(step.words)
+        if step.words[0] == "predict":
+            for line in answers_in_words(step.makes, _layers(folder / "model")):
+                say(line)
+    say(f"open {todo[-1].makes.resolve()} in a browser")
 
 
 # ---- what verbs share -----------------------------------------------------------------------------------------------
-
-
-def _notes(read: Read) -> list[str]:
-    """Say what a reader of the figures should know of the splits."""
-    return [f"note: {note}" for note in read.notes]
 
 
 def _settings_for(settings: TrainingSettings, encoder: str | None, classifier: str | None) -> TrainingSettings:
@@ -596,35 +675,27 @@ def _build(encoder: str | None, classifier: str | None, splits: Splits, shape: d
     return EarlyExitModel.from_classifier(classifier, **shape)
 
 
-def _show_training(trained: Trained) -> None:
-    """Print the table of a training, exit by exit."""
-    from exitpoll.tables import training_table
-
-    _console.print(training_table(trained))
-    for note in trained.notes:
-        _say(f"note: {note}")
-    if trained.truncated:
-        length = trained.model.config.max_length
-        _say(f"note: {trained.truncated} of {trained.texts} texts were longer than {length} tokens and truncated")
-    _say(f"wrote {trained.folder} after {trained.seconds:.0f} s")
+def _run(words: list[str]) -> None:
+    """Run a verb; that a promise cannot be kept is said, and nothing to stop for."""
+    try:
+        app(words, exit_on_error=False, print_error=False, result_action="return_value")
+    except SystemExit as stop:
+        if stop.code != 1:
+            raise
 
 
-def _show_evaluation(evaluation: Evaluation, policy: Policy) -> None:
-    """Print what was measured, and whether the promise held."""
-    from exitpoll.tables import depths_table, evaluation_table, groups_table
-    from exitpoll.wording import verdict
+def _layers(model: Path) -> int:
+    """Count the layers of a trained model."""
+    from exitpoll.opening import read_summary
 
-    for line in verdict(evaluation, policy):
-        _say(line)
-    _console.print(evaluation_table(evaluation))
-    _console.print(depths_table(evaluation.depths))
-    if evaluation.groups:
-        _console.print(groups_table(evaluation))
+    return int(read_summary(model)["layers"][-1])
 
 
-def _say(line: str) -> None:
-    """Print a line as it is."""
-    _console.print(line, highlight=False, markup=False, soft_wrap=True)
+_ON_AGAIN = {
+    "train": "stopped; it goes on with the same command and --resume",
+    "predict": "stopped; it goes on with the same command and --resume",
+    "quickstart": "stopped; the same command goes on from here",
+}
 
 
 def main() -> None:
@@ -638,31 +709,11 @@ def main() -> None:
     try:
         app(exit_on_error=False, print_error=False, result_action="return_value")
     except KeyboardInterrupt:
-        resumable = sys.argv[1:2] in (["train"], ["predict"])
-        _fail("stopped; it goes on with the same command and --resume" if resumable else "stopped", 130)
+        verb = sys.argv[1] if len(sys.argv) > 1 else ""
+        fail(_ON_AGAIN.get(verb, "stopped"), 130)
     except (InputError, CycloptsError, OSError) as error:
-        _fail(str(error), 2)
+        fail(str(error), 2)
     except Exception as error:
         if "EXITPOLL_TRACEBACK" in os.environ:
             raise
-        _fail(f"unexpected {type(error).__name__}: {error} (EXITPOLL_TRACEBACK=1 shows where)", 2)
-
-
-def _fail(message: str, code: int) -> NoReturn:
-    """Say what went wrong in one line, and stop."""
-    line = shorten(message, 600)
-    _errors.print(f"exitpoll: {line}", style="red", highlight=False, markup=False, soft_wrap=True)
-    sys.exit(code)
-
-
-def _quieten_transformers() -> None:
-    """Keep load reports and bars of transformers out of our output, without importing it; errors still show."""
-    os.environ.setdefault("TRANSFORMERS_VERBOSITY", "error")
-    os.environ.setdefault("HF_HUB_DISABLE_PROGRESS_BARS", "1")
-    for name in ("huggingface_hub", "httpx", "httpx2"):
-        logging.getLogger(name).setLevel(logging.ERROR)
-    if "transformers" in sys.modules:
-        from transformers.utils import logging as transformers_logging
-
-        transformers_logging.set_verbosity_error()
-        transformers_logging.disable_progress_bar()
+        fail(f"unexpected {type(error).__name__}: {error} (EXITPOLL_TRACEBACK=1 shows where)", 2)

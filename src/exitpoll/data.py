@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from exitpoll.embedded import EMBEDDED, read_embedded
 from exitpoll.errors import InputError
 from exitpoll.labels import RawLabels, class_names, label_numbers, problem_of
 from exitpoll.readers import READERS, Row, Source, checked, read_hub
@@ -107,7 +108,8 @@ def load_splits(
     split, so that published figures stay comparable; what is still missing is cut from train with a fixed seed.
 
     Args:
-        source: A CSV, TSV, JSONL or Parquet file, a folder of them, a known task's name or a hub dataset's.
+        source: A CSV, TSV, JSONL or Parquet file, a folder of them, a known task's name or a hub dataset's; or
+            `embedded`, movie reviews that come with the extra demo.
         task: The task whose metric and columns to use, where the source's name does not say it.
         text_column: The column of the text; found by convention if not named.
         pair_column: The column of the second text of a pair.
@@ -210,6 +212,8 @@ def _find_task(source: str | Path, task: str | None) -> Task | None:
 
 def _read_all(source: str | Path) -> Source:
     """Read every split that the source has."""
+    if str(source) == EMBEDDED:
+        return read_embedded()
     path = Path(source)
     if path.exists() and not path.is_file() and not path.is_dir():
         raise InputError(f"'{source}' is neither a file nor a folder")

@@ -12,11 +12,12 @@ from typing import Any
 from exitpoll.assembling import assemble
 from exitpoll.batching import Text
 from exitpoll.calibration import calibrate
+from exitpoll.card import CARD, model_card
 from exitpoll.data import Texts
 from exitpoll.errors import InputError
 from exitpoll.exported import MANIFEST
 from exitpoll.exporting import export, probe_texts
-from exitpoll.folders import check_free, publish, put_back
+from exitpoll.folders import check_free, publish, put_back, write_text
 from exitpoll.model import EarlyExitModel
 from exitpoll.opening import read_summary
 from exitpoll.policy import Policy
@@ -91,6 +92,7 @@ def deliver(
             delivered = replace(delivered, policy=_carried(source.policy, exported))
         if delivered.policy is not None:
             delivered.policy.save(prepared / "policy.json")
+        write_text(prepared / CARD, model_card(prepared, f"{Path(model).resolve().name}, {exported.runtime.name}"))
         publish(prepared, to)
     finally:
         shutil.rmtree(work, ignore_errors=True)

@@ -10,7 +10,7 @@ from __future__ import annotations
 import copy
 import logging
 import warnings
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from importlib.util import find_spec
@@ -24,7 +24,7 @@ from torch.export import Dim
 from torch.utils import _pytree as pytree
 from transformers import PreTrainedTokenizerBase
 
-from exitpoll.batching import batches, lengths_of, pick
+from exitpoll.batching import Advance, batches, lengths_of, pick
 from exitpoll.encoders import Context
 from exitpoll.errors import InputError, MissingExtraError
 from exitpoll.exported import TOKENIZER, Manifest
@@ -40,7 +40,6 @@ EXAMPLES = ((3, 7), (5, 11))  # (texts, tokens): dimensions that differ between 
 PROBES = 32  # texts on which an export is compared with the model
 TOLERANCE = 1e-3  # of logits in float32, as a share of the largest; rounding alone gives 1e-5 or less
 
-Advance = Callable[[int, int], None]  # (stages done, stages in all)
 Graph = Any  # an onnx.ModelProto
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -12,11 +12,9 @@ from numpy.typing import NDArray
 from torch import Tensor
 from transformers import PreTrainedTokenizerBase
 
-from exitpoll.batching import batches, pick
+from exitpoll.batching import Advance, batches, pick
 from exitpoll.model import EarlyExitModel
 from exitpoll.tokens import TokenisedTexts
-
-Advance = Callable[[int, int], None]  # (texts done, texts in all)
 
 
 def record_logits(

@@ -20,6 +20,7 @@ from transformers import (
 from transformers.utils import ModelOutput
 
 from exitpoll.config import ExitConfig
+from exitpoll.embedded import encoder_folder
 from exitpoll.encoders import Tokens, family_of, walk
 from exitpoll.errors import InputError
 from exitpoll.objectives import relevancy
@@ -188,7 +189,7 @@ class EarlyExitModel(PreTrainedModel):
         """Put untrained heads on a pretrained encoder.
 
         Args:
-            name_or_folder: A hub name or a local folder of transformers.
+            name_or_folder: A hub name or a local folder of transformers; or `embedded`, the encoder of the extra demo.
             labels: The class names, or how many classes there are.
             exits: The layers after which a text may leave; all by default. Layers above the last are not loaded.
             head: "mlp" or "linear".
@@ -201,6 +202,7 @@ class EarlyExitModel(PreTrainedModel):
         Returns:
             A model whose encoder is pretrained and whose heads are not.
         """
+        name_or_folder = encoder_folder(name_or_folder)
         encoder_config = read_config(name_or_folder)
         if exits is not None:
             # Validates the exits against the whole encoder before its upper layers are cut off.

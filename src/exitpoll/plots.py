@@ -1,12 +1,18 @@
-"""Figures, drawn by matplotlib (the extra `plots`)."""
+"""Figures, drawn by matplotlib (the extra `plots`): each a function from figures found to a picture.
+
+`save` writes a picture as PNG or SVG. `as_svg` gives one for a web page: its ink takes the colour of the page's text,
+so that it can be read on light and dark. Lines differ in dashes and markers too, so colour is never all there is.
+"""
 
 from __future__ import annotations
 
 import io
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from exitpoll.comparison import Comparison
 from exitpoll.curves import front_of
@@ -19,40 +25,49 @@ if TYPE_CHECKING:
     from exitpoll.benchmarking import Benchmark
 
 _COLOURS = (
-    *("#4477aa", "#66ccee", "#228833", "#ccbb44", "#ee6677", "#aa3377"),
-    *("#bb5500", "#117733", "#882255", "#44aa99", "#999933", "#000000"),
+    *("#4477aa", "#33aacc", "#228833", "#b89c20", "#ee6677", "#aa3377"),
+    *("#bb5500", "#5f8f3f", "#a0527a", "#44aa99", "#8a8a22", "#7a6ff0"),
 )
+_DASHES = ("-", "--", "-.", ":", (0, (5, 1)), (0, (3, 1, 1, 1)))
+_INK = "#010203"  # stands for the colour of the page's text
 
 
-def draw_curves(comparison: Comparison, path: Path) -> None:
-    """Draw score against speed-up: every strategy's front, the static exits, the full model.
+def draw_curves(comparison: Comparison, chosen: tuple[float, float] | None = None) -> Figure:
+    """Draw score against speed-up: every strategy's front, the static exits, the full model, the oracles.
 
     Args:
         comparison: What a sweep found.
-        path: The PNG file to write, whole or not at all.
+        chosen: Speed-up and score of a calibrated policy, to be marked.
+
+    Returns:
+        The picture.
     """
     figure = _figure((9, 5.5))
     axes = figure.subplots()
-    names = list(comparison.best_scores)
-    for name, colour in zip(names, _COLOURS, strict=False):
+    for number, name in enumerate(comparison.best_scores):
         curves = [curve for curve in comparison.curves if curve.strategy == name]
         speedup = np.concatenate([curve.speedup for curve in curves])
         score = np.concatenate([curve.score for curve in curves])
         front = front_of(speedup, score)[::-1]  # by rising speed-up
         # A step: the best score at that speed-up or faster.
-        axes.step(speedup[front], 100 * score[front], where="pre", label=name, color=colour, linewidth=1.3)
-    static = comparison.exits
-    axes.plot(
-        [each.speedup for each in static],
-        [100 * each.score for each in static],
-        "k.:",
-        label="static exit",
-        markersize=5,
-        linewidth=1,
-    )
+        style: dict[str, Any] = {"color": _COLOURS[number % 12], "linestyle": _DASHES[number % 6]}
+        axes.step(speedup[front], 100 * score[front], where="pre", label=name, linewidth=1.3, **style)
+    static, ink = comparison.exits, axes.spines["left"].get_edgecolor()
+    places = [each.speedup for each in static], [100 * each.score for each in static]
+    axes.plot(*places, ".:", color=ink, label="static exit", markersize=6, linewidth=1)
     axes.axhline(100 * comparison.full_score, color="grey", linewidth=0.8, label="full model")
-    axes.set_xlim(1, max(4.5, min(6.0, static[0].speedup)))
-    axes.set_ylim(*_range(comparison))
+    fastest, (low, high) = max(4.5, min(6.0, static[0].speedup)), _range(comparison)
+    for each, marker in zip(comparison.oracles, "^vD", strict=False):  # at the edge if they are beyond it
+        place = min(each.speedup, fastest), float(np.clip(100 * each.score, low, high))
+        label = f"{each.name} ({100 * each.score:.1f} at {each.speedup:.1f}×)"
+        axes.plot(*place, marker, color=ink, label=label, linestyle="none", clip_on=False)
+    if chosen is not None:
+        place = min(chosen[0], fastest), float(np.clip(100 * chosen[1], low, high))
+        axes.plot(
+            *place, "*", color="#ee6677", markeredgecolor=ink, markersize=15, label="calibrated", linestyle="none"
+        )
+    axes.set_xlim(1, fastest)
+    axes.set_ylim(low, high)
     axes.set_xlabel("speed-up (layers of the model ÷ mean depth)")
     axes.set_ylabel(f"{comparison.metric}, %")
     texts = " ".join(str(comparison.about.get(name, "")) for name in ("data", "split")).strip()
@@ -61,47 +76,153 @@ def draw_curves(comparison: Comparison, path: Path) -> None:
     )
     axes.grid(alpha=0.3)
     axes.legend(fontsize=8, ncols=2, loc="lower left")
-    _save(figure, path)
+    return figure
 
 
-def draw_parts(benchmark: Benchmark, path: Path) -> None:
+def draw_parts(benchmark: Benchmark) -> Figure:
     """Draw where the engine's time goes, for every runtime and batch size, beside plain transformers.
 
     Args:
         benchmark: What was timed.
-        path: The PNG file to write, whole or not at all.
+
+    Returns:
+        The picture.
     """
     figure = _figure((9, 1.2 + 0.32 * len(benchmark.breakdowns)))
     axes = figure.subplots()
     names = [f"{each.runtime}, {each.batch_size} at a time" for each in benchmark.breakdowns]
     plain = {each.batch_size: each.milliseconds for each in benchmark.timings if each.way == "plain transformers"}
     left = np.zeros(len(names))
-    for part, colour in zip(benchmark.breakdowns[0].milliseconds, _COLOURS, strict=False):
+    hatches = ("", "//", "..", "\\\\", "xx", "--", "oo")
+    for number, part in enumerate(benchmark.breakdowns[0].milliseconds):
         shares = [100 * each.milliseconds[part] / plain[each.batch_size] for each in benchmark.breakdowns]
-        axes.barh(names, shares, left=left, label=part, color=colour, height=0.7)
+        look: dict[str, Any] = {"color": _COLOURS[number], "hatch": hatches[number % 7], "edgecolor": "white"}
+        axes.barh(names, shares, left=left, label=part, height=0.7, linewidth=0, **look)
         left += shares
     axes.invert_yaxis()
     axes.set_xlabel("time a text, in % of what plain transformers takes at the same batch size")
     axes.set_title(f"where the time goes: {benchmark.texts} texts of {benchmark.mean_tokens:.0f} tokens", fontsize=11)
     axes.grid(alpha=0.3, axis="x")
     axes.legend(fontsize=8, ncols=2, loc="lower right")
-    _save(figure, path)
+    return figure
+
+
+def draw_depths(depths: Mapping[int, int]) -> Figure:
+    """Draw how many texts left after each layer.
+
+    Args:
+        depths: Layers with an exit, and how many texts left there.
+
+    Returns:
+        The picture.
+    """
+    figure = _figure((6.4, 3.2))
+    axes = figure.subplots()
+    total = sum(depths.values())
+    shares = [100 * count / max(total, 1) for count in depths.values()]
+    bars = axes.bar([str(layer) for layer in depths], shares, color=_COLOURS[0])
+    axes.bar_label(bars, [f"{share:.0f}" for share in shares], fontsize=8)
+    axes.set_xlabel("layers run")
+    axes.set_ylabel("share of texts, %")
+    return figure
+
+
+def draw_exits(layers: Sequence[int], scores: Mapping[str, NDArray]) -> Figure:
+    """Draw how good every exit is.
+
+    Args:
+        layers: The layer of each exit.
+        scores: What is measured, and by exit, (exits,), how well.
+
+    Returns:
+        The picture.
+    """
+    figure = _figure((6.4, 3.2))
+    axes = figure.subplots()
+    for number, (name, values) in enumerate(scores.items()):
+        look: dict[str, Any] = {"color": _COLOURS[number], "linestyle": _DASHES[number], "marker": "os^"[number]}
+        axes.plot(layers, 100 * np.asarray(values), label=name, **look)
+    axes.set_xticks(layers)
+    axes.set_xlabel("exit after layer")
+    axes.set_ylabel("%")
+    axes.grid(alpha=0.3)
+    axes.legend(fontsize=8)
+    return figure
+
+
+def draw_agreement(layers: Sequence[int], agreement: NDArray) -> Figure:
+    """Draw on how many texts two exits say the same.
+
+    Args:
+        layers: The layer of each exit.
+        agreement: (exits, exits), as shares.
+
+    Returns:
+        The picture.
+    """
+    figure = _figure((6.4, 5.2))
+    axes = figure.subplots()
+    low = float(agreement.min())
+    axes.imshow(agreement, cmap="Blues", vmin=low - 0.05, vmax=1.05)
+    for row, column in np.ndindex(*agreement.shape):
+        dark = agreement[row, column] > (low + 1) / 2
+        shade = "white" if dark else "black"
+        axes.text(column, row, f"{100 * agreement[row, column]:.0f}", ha="center", va="center", fontsize=7, color=shade)
+    axes.set_xticks(range(len(layers)), [str(layer) for layer in layers])
+    axes.set_yticks(range(len(layers)), [str(layer) for layer in layers])
+    axes.set_xlabel("exit after layer")
+    axes.set_ylabel("exit after layer")
+    return figure
+
+
+def save(figure: Figure, path: Path) -> None:
+    """Write a picture, whole or not at all.
+
+    Args:
+        figure: The picture.
+        path: The file to write; its ending says whether PNG or SVG.
+    """
+    picture = io.BytesIO()
+    figure.savefig(picture, dpi=150, format=path.suffix.removeprefix("."))
+    write_bytes(path, picture.getvalue())
+
+
+def as_svg(draw: Callable[[], Figure], name: str) -> str:
+    """Draw a picture for a web page.
+
+    Args:
+        draw: Draws it.
+        name: Tells its parts from those of other pictures on the page.
+
+    Returns:
+        An <svg> element.
+    """
+    _check_installed()
+    import matplotlib as mpl
+
+    inks = ("text.color", "axes.edgecolor", "axes.labelcolor", "xtick.color", "ytick.color")
+    settings = dict.fromkeys(inks, _INK) | {"svg.fonttype": "none", "svg.hashsalt": name, "legend.framealpha": 0.0}
+    picture = io.StringIO()
+    with mpl.rc_context(settings):
+        draw().savefig(picture, format="svg", transparent=True, metadata={"Date": None})
+    svg = picture.getvalue()
+    return svg[svg.index("<svg") :].replace(_INK, "currentColor")
 
 
 def _figure(size: tuple[float, float]) -> Figure:
-    """Start a figure, or say what is missing."""
-    try:
-        from matplotlib.figure import Figure
-    except ImportError as error:
-        raise MissingExtraError("drawing figures", "plots") from error
+    """Start a picture."""
+    _check_installed()
+    from matplotlib.figure import Figure
+
     return Figure(figsize=size, layout="constrained")
 
 
-def _save(figure: Figure, path: Path) -> None:
-    """Write a figure whole or not at all."""
-    picture = io.BytesIO()
-    figure.savefig(picture, dpi=150, format="png")
-    write_bytes(path, picture.getvalue())
+def _check_installed() -> None:
+    """Say what is missing."""
+    try:
+        import matplotlib as mpl  # noqa: F401
+    except ImportError as error:
+        raise MissingExtraError("drawing figures", "plots") from error
 
 
 def _range(comparison: Comparison) -> tuple[float, float]:

@@ -11,7 +11,7 @@ from __future__ import annotations
 import logging
 import shutil
 import tempfile
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -19,13 +19,12 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from exitpoll.batching import Text, batches, lengths_of, pick
+from exitpoll.batching import Advance, Text, batches, lengths_of, pick
 from exitpoll.errors import InputError
 from exitpoll.exported import TOKENIZER, Manifest
 from exitpoll.onnx_runtime import OnnxRuntime, open_exported
 from exitpoll.runtime import Opened
 
-Advance = Callable[[int, int], None]  # (texts done, texts in all)
 Graph = Any  # an onnx.ModelProto
 Node = Any  # an onnx.NodeProto
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import tempfile
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
@@ -12,13 +12,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from exitpoll.batching import Text, Tokens, batches, lengths_of, pick
+from exitpoll.batching import Advance, Text, Tokens, batches, lengths_of, pick
 from exitpoll.data import Texts
 from exitpoll.errors import InputError
 from exitpoll.runtime import Opened, Runtime
 from exitpoll.trace import Trace, create
-
-Advance = Callable[[int, int], None]  # (texts done, texts in all)
 
 SHARD = 16_384  # texts that are tokenised and sorted by length at a time
 TIMED = 32  # texts on which the exits are timed

@@ -16,9 +16,10 @@ from typing import Any
 import torch
 from transformers import PreTrainedTokenizerBase, set_seed
 
+from exitpoll.card import CARD, model_card
 from exitpoll.data import Splits, Texts
 from exitpoll.errors import InputError
-from exitpoll.folders import check_free, partial_of, publish, read_json, write_json
+from exitpoll.folders import check_free, partial_of, publish, read_json, write_json, write_text
 from exitpoll.frozen import check_heads_below
 from exitpoll.inference import record_logits
 from exitpoll.methods import SCHEDULES, TrainingSettings
@@ -224,4 +225,5 @@ def _write_folder(job: Job, out: Path, scores: dict[str, Any], result: Trained) 
         "seconds": round(result.seconds, 1),
     }
     write_json(prepared / SUMMARY_NAME, summary)
+    write_text(prepared / CARD, model_card(prepared, out.name))
     publish(prepared, out)

@@ -1,0 +1,126 @@
+"""The model card, README.md of every model folder, as the hub shows it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from exitpoll.errors import InputError
+from exitpoll.folders import read_json, write_text
+from exitpoll.policy import Policy
+from exitpoll.promises import Promise
+
+CARD = "README.md"
+OURS = "<!-- Written by exitpoll; remove this line and exitpoll leaves the card alone. -->"
+HEADER = """---
+library_name: exitpoll
+pipeline_tag: text-classification
+tags:
+- early-exit
+- text-classification
+---"""
+
+
+def write_card(folder: Path) -> None:
+    """Write the card of a model folder, unless someone has written another.
+
+    Args:
+        folder: What `exitpoll train` or `exitpoll export` wrote.
+    """
+    path = folder / CARD
+    if not path.exists() or OURS in path.read_text(encoding="utf-8", errors="replace"):
+        write_text(path, model_card(folder, folder.name))
+
+
+def model_card(folder: Path, name: str) -> str:
+    """Say what a model folder holds: its exits, how good they are, when texts leave, how it was trained.
+
+    Args:
+        folder: The folder.
+        name: What to call the model.
+
+    Returns:
+        Markdown.
+    """
+    summary, exported = (read_json(folder / file) or {} for file in ("training.json", "exported.json"))
+    policy = _policy(folder / "policy.json")
+    parts = [HEADER, OURS, f"# {name}", *_what(folder, exported), *_use(exported)]
+    parts += [*_exits(summary), *_leaving(policy), *_training(summary)]
+    return "\n\n".join(parts) + "\n"
+
+
+def _what(folder: Path, exported: Mapping[str, Any]) -> Iterator[str]:
+    """Say what it is."""
+    config = read_json(folder / "config.json") or {}
+    layers = exported.get("exits") or config.get("exits") or []
+    labels = exported.get("label_names") or list((config.get("id2label") or {}).values())
+    encoder = (config.get("encoder") or {}).get("model_type")
+    kind = f"{encoder} encoder" if encoder else "encoder"
+    form = f", exported for ONNX Runtime in {exported['precision']}" if exported else ""
+    yield (
+        f"A text classifier that stops reading as soon as it is sure: a {kind} with a head at each of {len(layers)} "
+        f"exits, the last after layer {layers[-1] if layers else '?'}{form}."
+    )
+    if labels:
+        yield "Labels: " + ", ".join(f"`{label}`" for label in labels) + "."
+
+
+def _use(exported: Mapping[str, Any]) -> Iterator[str]:
+    """Show how to use it."""
+    needs = "'exitpoll[onnx]'" if exported else "exitpoll"
+    yield f"## Use\n\n```python\n# pip install {needs}\nfrom exitpoll import Engine\n"
+    yield 'engine = Engine.load("this folder")\nprint(engine(["a text", "another text"]))\n```'
+
+
+def _exits(summary: Mapping[str, Any]) -> Iterator[str]:
+    """Tabulate the score of every exit."""
+    layers, scores = summary.get("layers"), summary.get("scores")
+    if not layers or not isinstance(scores, Mapping):
+        return
+    splits = [name for name in ("calibration", "test") if name in scores]
+    counts = summary.get("texts", {})
+    titles = [f"{name}, {counts[name]} texts" if name in counts else name for name in splits]
+    rows = [_row(["after layer", *titles]), _row(["---"] * (1 + len(splits)))]
+    for number, layer in enumerate(layers):
+        rows.append(_row([str(layer), *(f"{100 * scores[name]['exit_scores'][number]:.1f}" for name in splits)]))
+    yield f"## Exits\n\n{summary.get('metric')}, in %, if every text left there:\n\n" + "\n".join(rows)
+
+
+def _leaving(policy: Policy | None) -> Iterator[str]:
+    """Say when texts leave, and what that is promised to cost."""
+    yield "## When texts leave"
+    if policy is None or policy.threshold is None:
+        yield "There is no policy yet, and no text leaves early: `exitpoll calibrate` finds one."
+        return
+    certificate = policy.certificate or {}
+    fast = f", {certificate['speedup']:.2f} × fewer layers on average" if "speedup" in certificate else ""
+    yield f"By `{policy.name}`{fast}."
+    promise = Promise.of(policy)
+    if promise is not None and certificate.get("met"):
+        yield f"Promised: {promise}, for texts like the {certificate['texts']} it was certified on."
+
+
+def _training(summary: Mapping[str, Any]) -> Iterator[str]:
+    """Say how it was trained."""
+    settings = summary.get("settings")
+    if not isinstance(settings, Mapping):
+        return
+    yield "## Training"
+    said = ", ".join(f"{key} {value}" for key, value in settings.items() if value is not None)
+    yield f"exitpoll {summary.get('exitpoll')}: {said}."
+    if summary.get("notes"):
+        yield "\n".join(f"- {note}" for note in summary["notes"])
+
+
+def _policy(path: Path) -> Policy | None:
+    """Read the policy, if there is one that can be read."""
+    try:
+        return Policy.load(path) if path.exists() else None
+    except InputError:
+        return None
+
+
+def _row(cells: Sequence[str]) -> str:
+    """Write a row of a table."""
+    return f"| {' | '.join(cells)} |"

@@ -1,0 +1,256 @@
+"""One self-contained HTML page on a calibrated model: what it saves, what it promises, and text by text why."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
+from importlib.metadata import version
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from exitpoll.analysis import auroc, disagreement, static_exit
+from exitpoll.batching import Text
+from exitpoll.benchmarking import FULL, PLAIN, Benchmark
+from exitpoll.comparison import Comparison, compare
+from exitpoll.curves import sweep
+from exitpoll.errors import InputError, MissingExtraError
+from exitpoll.evaluation import Evaluation, evaluate
+from exitpoll.folders import write_text
+from exitpoll.plots import as_svg, draw_agreement, draw_curves, draw_depths, draw_exits, draw_parts, save
+from exitpoll.policy import Policy
+from exitpoll.tasks import MULTI_LABEL, REGRESSION, SINGLE_LABEL, predictions
+from exitpoll.trace import Trace
+from exitpoll.wording import describe, not_finite, same_texts, verdict
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+PAGE = "report.html"
+MOST_TEXTS = 2000  # shown one by one
+LONGEST = 400  # characters of a text that are shown
+
+
+@dataclass(frozen=True)
+class Material:
+    """What a report is made of."""
+
+    name: str  # of the model
+    label_names: Sequence[str]
+    policy: Policy
+    trace: Trace  # of texts that calibration has not seen, with labels
+    texts: Sequence[Text]
+    comparison: Comparison
+    evaluation: Evaluation
+    notes: Sequence[str] = ()
+    benchmark: Benchmark | None = None
+
+
+def gather(
+    name: str,
+    label_names: Sequence[str],
+    policy: Policy,
+    trace: Trace,
+    texts: Sequence[Text],
+    *,
+    notes: Sequence[str] = (),
+    benchmark: Benchmark | None = None,
+) -> Material:
+    """Work out what a report tells.
+
+    Args:
+        name: What to call the model.
+        label_names: Its classes.
+        policy: When texts leave.
+        trace: What every exit said of the texts, with labels.
+        texts: The texts, in the order of the trace.
+        notes: What a reader should know of the texts.
+        benchmark: What `exitpoll bench` found, if it was run.
+
+    Returns:
+        All that the page is made of.
+    """
+    if trace.labels is None:
+        raise InputError("a report says how often exits are right, and these texts have no labels")
+    if len(texts) != len(trace):
+        raise InputError(f"the trace is of {len(trace)} texts, and {len(texts)} were read: not the same")
+    comparison = compare(trace, sweep(trace))
+    evaluation = evaluate(trace, policy)
+    return Material(name, label_names, policy, trace, texts, comparison, evaluation, notes, benchmark)
+
+
+def write_report(material: Material, folder: Path) -> Path:
+    """Write the page, and its figures as PNG and SVG beside it.
+
+    Args:
+        material: What it tells.
+        folder: The folder to write to.
+
+    Returns:
+        The page's path.
+    """
+    try:
+        from jinja2 import Environment, PackageLoader, StrictUndefined
+    except ImportError as error:
+        raise MissingExtraError("writing a report", "plots") from error
+    folder.mkdir(parents=True, exist_ok=True)
+    figures = _figures(material)
+    for name, draw in figures.items():
+        for kind in ("png", "svg"):
+            save(draw(), folder / f"{name}.{kind}")
+    environment = Environment(
+        loader=PackageLoader("exitpoll", "templates"), autoescape=True, undefined=StrictUndefined, trim_blocks=True
+    )
+    page = environment.get_template(PAGE).render(
+        **_content(material), figures={name: as_svg(draw, name) for name, draw in figures.items()}
+    )
+    write_text(folder / PAGE, page)
+    return folder / PAGE
+
+
+def _figures(material: Material) -> dict[str, Callable[[], Figure]]:
+    """List the pictures, each with how to draw it."""
+    ours, trace, layers = material.evaluation.rows[0], material.trace, tuple(material.trace.layers)
+    scores = {material.comparison.metric: np.array([each.score for each in material.comparison.exits])}
+    found: dict[str, Callable[[], Figure]] = {
+        "curves": partial(draw_curves, material.comparison, (ours.speedup, ours.score.value)),
+        "depths": partial(draw_depths, material.evaluation.depths),
+    }
+    if trace.problem_type != REGRESSION:
+        scores["AUROC of its confidence"] = auroc(trace)
+        found["agreement"] = partial(draw_agreement, layers, 1 - disagreement(trace))
+    found["exits"] = partial(draw_exits, layers, scores)
+    if material.benchmark is not None:
+        found["parts"] = partial(draw_parts, material.benchmark)
+    return found
+
+
+def _content(material: Material) -> dict[str, Any]:
+    """Give the words and tables of the page."""
+    rows = {row.name: row for row in material.evaluation.rows}
+    about = {**material.trace.about, "exitpoll": version("exitpoll")}
+    known = ("data", "split", "runtime", "model", "threads", "exitpoll", "torch", "transformers", "onnxruntime")
+    return {
+        "name": material.name,
+        "layers": list(material.trace.layers),
+        "metric": material.evaluation.metric,
+        "count": material.evaluation.texts,
+        "ours": rows["policy"],
+        "full": rows["full model"],
+        "rows": material.evaluation.rows,
+        "promise": _promise_lines(material.policy),
+        "verdict": verdict(material.evaluation, material.policy),
+        "notes": [
+            *material.notes,
+            *same_texts(material.policy, material.trace.about),
+            *not_finite(material.trace),
+        ],
+        "about": {name: about[name] for name in known if about.get(name) is not None},
+        "policy": json.dumps(material.policy.to_dict(), indent=1, ensure_ascii=False),
+        "clock": None if material.benchmark is None else _clock(material.benchmark),
+        "benchmark": material.benchmark,
+        "data": json.dumps(_rows(material), ensure_ascii=False, separators=(",", ":")).replace("<", "\\u003c"),
+    }
+
+
+def _promise_lines(policy: Policy) -> list[str]:
+    """Say what was promised, if anything was."""
+    calibrated = {"promise", "goal"} & set(policy.certificate or {})
+    return describe(policy) if calibrated else [f"{policy.name}: never calibrated, so nothing is promised"]
+
+
+def _clock(benchmark: Benchmark) -> list[dict[str, Any]]:
+    """Tabulate wall-clock time: a row for each runtime and way, a column for each batch size."""
+    sizes = list(dict.fromkeys(each.batch_size for each in benchmark.timings))
+    ways = (PLAIN, "torch.compile", "full graph", FULL, "engine", "static", "whole batch waits")
+    found = []
+    for runtime in dict.fromkeys(each.runtime for each in benchmark.timings):
+        for way in ways:
+            timings = [each for each in benchmark.timings if (each.runtime, each.way) == (runtime, way)]
+            if timings:
+                speeds = {each.batch_size: each.against_plain for each in timings}
+                row = {"runtime": runtime, "way": way, "speeds": [speeds[size] for size in sizes], "sizes": sizes}
+                found.append(row)
+    return found
+
+
+# ---- text by text ---------------------------------------------------------------------------------------------------
+
+
+def _rows(material: Material) -> dict[str, Any]:
+    """Give what the page's script shows: every text, what each exit said of it, where it left."""
+    trace, policy = material.trace, material.policy
+    shown = np.unique(np.linspace(0, len(trace) - 1, min(MOST_TEXTS, len(trace))).astype(int))
+    part = trace.select(shown)
+    decisions, full = policy.decide(part), static_exit(part, len(trace.layers) - 1)
+    said = predictions(np.asarray(part.logits), trace.problem_type)  # (texts, exits), or (texts, exits, labels)
+    names = _Names(material.label_names, trace.problem_type)
+    assert part.labels is not None
+    rows = [
+        {
+            "text": _shortened(material.texts[number]),
+            "gold": names(part.labels[row]),
+            "said": [names(each) for each in said[row]],
+            "exit": int(decisions.exit[row]),
+            "answer": names(decisions.answer[row]),
+            "full": names(full.answer[row]),
+        }
+        for row, number in enumerate(shown)
+    ]
+    return {"rows": rows, "answers": names.answers, "signs": names.signs, "layers": list(trace.layers)}
+
+
+class _Names:
+    """Number what exits say, and find a short sign for each."""
+
+    def __init__(self, label_names: Sequence[str], problem_type: str) -> None:
+        """Start with the classes."""
+        self.label_names, self.problem_type = label_names, problem_type
+        self.answers: list[str] = list(label_names) if problem_type == SINGLE_LABEL else []
+        self._numbers = {name: number for number, name in enumerate(self.answers)}
+
+    def __call__(self, answer: NDArray) -> int:
+        """Give the number of an answer."""
+        if self.problem_type == SINGLE_LABEL:
+            return int(answer)
+        if self.problem_type == MULTI_LABEL:
+            name = ", ".join(str(each) for each, yes in zip(self.label_names, answer, strict=True) if yes) or "none"
+        else:
+            name = f"{float(answer):.2f}"
+        if name not in self._numbers:
+            self._numbers[name] = len(self.answers)
+            self.answers.append(name)
+        return self._numbers[name]
+
+    @property
+    def signs(self) -> list[str]:
+        """The shortest beginnings that tell classes apart; none for sets of labels and values."""
+        if self.problem_type != SINGLE_LABEL:
+            return []
+        for length in (1, 2, 3):
+            signs = [name[:length].upper() for name in self.answers]
+            if len(set(signs)) == len(signs):
+                return signs
+        return [str(number) for number in range(len(self.answers))]
+
+
+def _shortened(text: Text) -> str:
+    """Show a text, or a pair, in at most so many characters."""
+    whole = text if isinstance(text, str) else " ⏐ ".join(text)
+    return whole if len(whole) <= LONGEST else whole[:LONGEST] + " …"
+
+
+def check_same_texts(read: Mapping[str, Any], trace: Trace) -> None:
+    """Refuse a trace of other texts than were read, as far as can be told.
+
+    Args:
+        read: What is known of the texts.
+        trace: The trace.
+    """
+    for name in ("data", "split"):
+        if trace.about.get(name) not in (None, read.get(name)):
+            raise InputError(f"the trace is of {name} {trace.about[name]}, and {name} {read.get(name)} was read")

@@ -1,0 +1,89 @@
+"""The quickstart runs commands that anybody could type, goes on where it was cut off, and touches nobody's folder."""
+
+from __future__ import annotations
+
+import json
+import shlex
+
+import pytest
+
+from exitpoll import cli, quickstart
+from exitpoll.quickstart import steps
+from tests.tiny import write_toy_folder
+
+
+@pytest.fixture
+def start(run, tmp_path, encoder_folder):
+    write_toy_folder(tmp_path / "toy", train=640, others=320)
+    arguments = ["--encoder", encoder_folder, "--data", tmp_path / "toy", "--out", tmp_path / "out", "--fast"]
+    return lambda *more: run("quickstart", *arguments, *more)
+
+
+def test_from_nothing_to_a_report(start, tmp_path, monkeypatch):
+    code, printed, error = start()
+    assert code == 0, error
+    for title in ("1 of 10: Train", "5 of 10: Choose", "7 of 10: Answer", "10 of 10: Put it all on one page"):
+        assert title in printed
+    assert (tmp_path / "out" / "report" / "report.html").exists()
+    assert "Wall-clock time</h2>" in (tmp_path / "out" / "report" / "report.html").read_text()
+    lines = [line for line in printed.splitlines() if line.startswith("■")]
+    assert len(lines) == len(quickstart.SENTENCES)
+    commands = [line for line in printed.splitlines() if line.startswith("$ exitpoll ")]
+    assert len(commands) == 10
+    for command in commands:
+        assert cli.app.parse_args(shlex.split(command)[2:], exit_on_error=False)
+
+    ran = []
+    monkeypatch.setattr(cli, "_run", lambda words: ran.append(words[0]))
+    code, printed, _ = start()
+    assert code == 0
+    assert printed.count("(done before)") == 10
+    assert ran == []
+    (tmp_path / "out" / "evaluation.json").unlink()
+    start()
+    assert ran == ["evaluate"]
+
+
+def test_it_goes_on_with_the_step_it_was_at(start, tmp_path, monkeypatch):
+    original, ran = cli._run, []
+
+    def cut_off(words):
+        ran.append(words[0])
+        if words[0] == "sweep" and ran.count("sweep") == 1:
+            raise KeyboardInterrupt
+        original(words)
+
+    monkeypatch.setattr(cli, "_run", cut_off)
+    code, _, error = start()
+    assert code == 130
+    assert "the same command goes on from here" in error
+    assert ran == ["train", "record", "record", "sweep"]
+    code, _, _ = start()
+    assert code == 0
+    assert ran[4:] == ["sweep", "calibrate", "evaluate", "predict", "export", "bench", "report"]
+
+
+def test_folders_of_others_are_left_alone(start, run, tmp_path):
+    (tmp_path / "out").mkdir()
+    (tmp_path / "out" / "mine.txt").write_text("mine")
+    code, _, error = start()
+    assert code == 2
+    assert "exists and is no quickstart" in error
+    (tmp_path / "out" / "quickstart.json").write_text(json.dumps({"fast": False}))
+    code, _, error = start()
+    assert code == 2
+    assert "was begun otherwise, with fast False" in error
+
+
+def test_a_promise_that_cannot_be_kept_is_no_reason_to_stop(monkeypatch):
+    monkeypatch.setattr(cli, "app", lambda *_, **__: (_ for _ in ()).throw(SystemExit(1)))
+    cli._run(["calibrate"])
+    monkeypatch.setattr(cli, "app", lambda *_, **__: (_ for _ in ()).throw(SystemExit(2)))
+    with pytest.raises(SystemExit):
+        cli._run(["calibrate"])
+
+
+def test_every_step_is_a_command(tmp_path):
+    for fast in (True, False):
+        for step in steps(tmp_path, encoder="embedded", data="embedded", fast=fast):
+            assert cli.app.parse_args(step.words, exit_on_error=False)

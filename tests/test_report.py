@@ -1,0 +1,182 @@
+"""A report is one page that needs nothing else, tells the truth about every text, and shows no error in a browser."""
+
+from __future__ import annotations
+
+import json
+import re
+import shutil
+import subprocess
+
+import numpy as np
+import pytest
+
+from exitpoll import InputError, Policy, Trace
+from exitpoll.benchmarking import Benchmark, Breakdown, Timing
+from exitpoll.report import gather, write_report
+from tests.tiny import write_toy_folder
+
+LAYERS = (1, 2, 4)
+NAMES = ["bad", "good"]
+BROWSER = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
+PLAIN = {"milliseconds": 2.0, "depth": 4.0, "against_plain": 1.0, "against_full": 1.0, "of_layers": 1.0}
+
+
+def example(texts=120, problem_type="single_label_classification"):
+    """Exits that get better with depth, and texts some of which would break a careless page."""
+    chance = np.random.default_rng(0)
+    labels = chance.integers(0, 2, size=texts)
+    right = np.where(labels == 1, 1.0, -1.0)[:, None]
+    lean = right * np.array([0.4, 0.8, 1.5]) + chance.normal(size=(texts, 3))
+    logits = np.stack([-lean, lean], axis=-1)
+    about = {"problem_type": problem_type, "metric": "accuracy", "data": "toy", "split": "test", "runtime": "torch"}
+    if problem_type == "multi_label_classification":
+        labels, about["metric"] = np.stack([1 - labels, labels], axis=1), "micro_f1"
+    if problem_type == "regression":
+        logits, labels, about["metric"] = lean[..., None], labels.astype(float), "r2"
+    words = ["</script><script>alert(1)</script>", "a & b <i>", "plain", "x" * 1000]
+    given = [f"{words[number % 4]} {number}" for number in range(texts)]
+    return Trace(logits, labels, LAYERS, about), given
+
+
+def benchmark():
+    ways = ("plain transformers", "engine, all layers", "engine", "static")
+    timings = [Timing("torch", way, size, **PLAIN) for way in ways for size in (1, 32)]
+    parts = {"layers": 1.0, "heads": 0.1, "other": 0.1}
+    return Benchmark(10, 12.0, 2, 4, timings, [Breakdown("torch", size, parts) for size in (1, 32)])
+
+
+def material(problem_type="single_label_classification", timed=None, **changed):
+    trace, texts = example(problem_type=problem_type)
+    strategy = {"regression": Policy("patience", 1.0)}.get(problem_type, Policy("max_prob", 0.9))
+    policy = Policy(strategy.strategy, strategy.threshold, problem_type=problem_type)
+    names = ["value"] if problem_type == "regression" else NAMES
+    return gather("toy model", names, policy, trace, changed.get("texts", texts), notes=["a note"], benchmark=timed)
+
+
+@pytest.fixture(scope="module")
+def page(tmp_path_factory):
+    return write_report(material(timed=benchmark()), tmp_path_factory.mktemp("report"))
+
+
+def data_of(page):
+    [found] = re.findall(r'<script id="data" type="application/json">(.*?)</script>', page.read_text(), flags=re.S)
+    return json.loads(found)
+
+
+def test_the_page_needs_nothing_else(page):
+    text = page.read_text()
+    assert not re.findall(r'(?:src|href)="(?!data:|#)[^"]+"', text)
+    assert "url(http" not in text
+    assert "@import" not in text
+
+
+def test_figures_stand_beside_it(page):
+    for name in ("curves", "depths", "exits", "agreement", "parts"):
+        assert (page.parent / f"{name}.png").read_bytes().startswith(b"\x89PNG")
+        assert "<svg" in (page.parent / f"{name}.svg").read_text()
+    assert page.read_text().count("<svg") == 5
+    assert "currentColor" in page.read_text()
+    assert "#010203" not in page.read_text()
+
+
+def test_every_text_is_there_with_what_each_exit_said(page):
+    trace, texts = example()
+    found = data_of(page)
+    decisions = Policy("max_prob", 0.9).decide(trace)
+    assert found["layers"] == list(LAYERS)
+    assert found["signs"] == ["B", "G"]
+    assert [row["said"] for row in found["rows"]] == trace.logits.argmax(-1).tolist()
+    assert [row["exit"] for row in found["rows"]] == decisions.exit.tolist()
+    assert [row["answer"] for row in found["rows"]] == decisions.answer.tolist()
+    assert [row["gold"] for row in found["rows"]] == trace.labels.tolist()
+    assert found["rows"][0]["text"] == texts[0]
+    assert found["rows"][3]["text"].endswith(" …")
+
+
+def test_the_figures_in_words_are_those_of_the_evaluation(page):
+    found = material()
+    text = page.read_text()
+    assert f"<b>{100 * found.evaluation.rows[0].score.value:.1f} %</b>" in text
+    assert f"<b>{found.evaluation.rows[0].speedup:.2f} ×</b>" in text
+    assert "never calibrated, so nothing is promised" in text
+    assert "<p>a note</p>" in text
+
+
+@pytest.mark.parametrize("problem_type", ["multi_label_classification", "regression"])
+def test_other_kinds_of_tasks(problem_type, tmp_path):
+    page = write_report(material(problem_type), tmp_path)
+    found = data_of(page)
+    assert found["signs"] == []
+    answers = set(found["answers"])
+    assert answers & ({"none", "bad", "good", "bad, good"} if problem_type != "regression" else {"0.00", "1.00"})
+    assert (tmp_path / "agreement.png").exists() == (problem_type != "regression")
+    assert "Wall-clock time</h2>" not in page.read_text()
+
+
+def test_what_cannot_be_reported():
+    trace, texts = example()
+    with pytest.raises(InputError, match="have no labels"):
+        gather("x", NAMES, Policy("max_prob", 0.9), Trace(trace.logits, None, LAYERS, trace.about), texts)
+    with pytest.raises(InputError, match="the trace is of 120 texts, and 3 were read"):
+        gather("x", NAMES, Policy("max_prob", 0.9), trace, texts[:3])
+
+
+def test_without_jinja(monkeypatch, tmp_path):
+    monkeypatch.setitem(__import__("sys").modules, "jinja2", None)
+    with pytest.raises(InputError, match=r"writing a report needs more packages: .*exitpoll\[plots\]"):
+        write_report(material(), tmp_path)
+
+
+def test_the_verb(run, model_folder, tmp_path):
+    folder = shutil.copytree(model_folder, tmp_path / "model")
+    write_toy_folder(tmp_path / "toy", train=60, others=40)
+    Policy("max_prob", 0.5).save(folder / "policy.json")
+    arguments = [folder, "--data", tmp_path / "toy"]
+    code, printed, _ = run("report", *arguments)
+    assert code == 0
+    assert "report.html" in printed
+    assert len(data_of(folder / "report" / "report.html")["rows"]) == 40
+    run("record", *arguments, "--split", "test", "--out", tmp_path / "t.safetensors")
+    code, _, _ = run("report", *arguments, "--trace", tmp_path / "t.safetensors", "--out", tmp_path / "again")
+    assert code == 0
+    assert data_of(tmp_path / "again" / "report.html") == data_of(folder / "report" / "report.html")
+    code, _, error = run("report", *arguments, "--trace", tmp_path / "t.safetensors", "--split", "calibration")
+    assert code == 2
+    assert "the trace is of split test, and split calibration was read" in error
+    (tmp_path / "bench.json").write_text("{}")
+    code, _, error = run("report", *arguments, "--bench", tmp_path / "bench.json")
+    assert code == 2
+    assert "is not what exitpoll bench writes" in error
+
+
+def browse(page, tmp_path, *flags, fragment=""):
+    """Open the page as a browser would; what its console said is in the second part."""
+    options = ["--headless", "--no-sandbox", "--disable-gpu", "--enable-logging=stderr", "--v=0"]
+    profile = f"--user-data-dir={tmp_path / 'profile'}"
+    command = [BROWSER, *options, profile, "--virtual-time-budget=3000", *flags, f"file://{page}{fragment}"]
+    found = subprocess.run(command, capture_output=True, text=True, timeout=120, check=True)
+    return found.stdout, [line for line in found.stderr.splitlines() if "CONSOLE" in line]
+
+
+@pytest.mark.skipif(BROWSER is None, reason="there is no Chromium")
+class TestInABrowser:
+    def test_the_table_is_drawn_without_errors(self, page, tmp_path):
+        shown, said = browse(page, tmp_path, "--dump-dom")
+        assert said == []
+        assert "120 of 120 texts" in shown
+        assert shown.count('class="strip" role="img"') == 50
+        assert "&lt;/script&gt;&lt;script&gt;alert(1)" in shown
+
+    def test_filters_keep_what_they_say(self, page, tmp_path):
+        wrong = [row for row in data_of(page)["rows"] if row["exit"] < 2 and row["answer"] != row["gold"]]
+        shown, said = browse(page, tmp_path, "--dump-dom", fragment="#show=early_wrong")
+        assert said == []
+        assert f"{len(wrong)} of 120 texts" in shown
+        assert "✓" not in shown[shown.index("<tbody>", shown.index('id="texts"')) : shown.index('id="more"')]
+
+    @pytest.mark.parametrize("flags", [["--window-size=390,844"], ["--force-dark-mode", "--window-size=1200,900"]])
+    def test_on_a_phone_and_in_the_dark(self, page, tmp_path, flags):
+        picture = tmp_path / "shot.png"
+        _, said = browse(page, tmp_path, f"--screenshot={picture}", *flags)
+        assert said == []
+        assert picture.stat().st_size > 10_000
