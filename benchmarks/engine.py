@@ -29,6 +29,7 @@ from exitpoll.recording import given_texts, record, record_in_memory
 
 MAX_DROP = 0.02
 SHORT = 32  # tokens of a short text
+ENOUGH = 100  # short texts, for a figure of their own
 
 
 def prepare(model: Path, data: str) -> None:
@@ -57,6 +58,9 @@ def scores(model: Path, data: str) -> dict[str, Any]:
             "metric": trace.metric,
             "with_exits": rows["policy"].score.value,
             "all_layers": rows["full model"].score.value,
+            "static": rows[f"layer {round(trace.layers[-1] / rows['policy'].speedup)}"].score.value
+            if rows["policy"].speedup > 1
+            else rows["full model"].score.value,
             "speedup_in_layers": rows["policy"].speedup,
             "strategy": policy.name,
         }
@@ -70,7 +74,7 @@ def measure(model: Path, data: str, texts: int, rounds: int, *, compiled: bool) 
     result = benchmark(runners, chosen, rounds=rounds, compiled=compiled)
     tokens = runners[0].opened.tokenise(chosen)["input_ids"]
     short = [text for text, ids in zip(chosen, tokens, strict=True) if len(ids) <= SHORT]
-    alone = benchmark(runners, short, batch_sizes=[1], rounds=rounds) if short else None
+    alone = benchmark(runners, short, batch_sizes=[1], rounds=rounds) if len(short) >= ENOUGH else None
     return result, {} if alone is None else alone.to_dict()
 
 

@@ -49,15 +49,15 @@ def plain_table(tasks: Mapping[str, Any]) -> str:
 def short_table(tasks: Mapping[str, Any]) -> str:
     """Write how fast short texts are, one at a time, and what leaving early and int8 cost."""
     rows = [
-        "| task | runtime | all layers, × plain | with exits, × plain | score, all layers | score, with exits |",
-        "|---|---|---|---|---|---|",
+        "| task | runtime | all layers, × plain | with exits, × plain | score, all layers | with exits | static |",
+        "|---|---|---|---|---|---|---|",
     ]
     for name, task in tasks.items():
         for kind in KINDS if task["short_texts"] else ():
             ways = {each["way"]: each for each in task["short_texts"]["timings"] if each["runtime"] == kind}
             full, exits = (f"{ways[way]['against_plain']:.2f}" for way in ("engine, all layers", "engine"))
             score = task["scores"][kind]
-            scores = f"{100 * score['all_layers']:.1f} | {100 * score['with_exits']:.1f}"
+            scores = " | ".join(f"{100 * score[way]:.1f}" for way in ("all_layers", "with_exits", "static"))
             rows.append(f"| {name} | {kind} | {full} | {exits} | {scores} |")
     return "\n".join(rows)
 

@@ -25,13 +25,14 @@ def collect(folder: Path) -> dict[str, Any]:
     evaluation = json.loads((folder / "evaluation.json").read_text(encoding="utf-8"))
     bench = json.loads((folder / "bench" / "bench.json").read_text(encoding="utf-8"))
     policy = Policy.load(folder / "model" / "policy.json")
+    if not (policy.certificate or {}).get("met"):
+        raise SystemExit(f"the policy of {folder} keeps no promise; nothing is written")
     rows = {row["name"]: row for row in evaluation["rows"]}
     engine = [each for each in bench["timings"] if each["way"] == "engine"]
     return {
         "texts": evaluation["texts"],
         "metric": evaluation["metric"],
         "promise": str(Promise.of(policy)),
-        "met": (policy.certificate or {})["met"],
         "strategy": policy.name,
         "policy": rows["policy"],
         "full": rows["full model"],

@@ -110,7 +110,7 @@ def test_the_verb(run, model, tmp_path):
     assert code == 0
     assert "plain transformers" in out
     content = json.loads((tmp_path / "out" / "bench.json").read_text())
-    assert (content["texts"], content["split"]) == (12, "test")
+    assert (content["texts"], content["about"]["split"]) == (12, "test")
     assert (tmp_path / "out" / "bench.png").read_bytes().startswith(b"\x89PNG")
     code, _, err = run("bench", model, "--data", data, "--texts", "0")
     assert code == 2

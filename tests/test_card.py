@@ -29,6 +29,11 @@ def test_a_policy_and_its_promise_are_told(model_folder, tmp_path):
     assert "By `entropy`, 1.50 × fewer layers on average." in card
     assert "Promised: answers that differ from the full model's on at most 2 % of texts" in card
     assert "77" in card
+    assert "# model\n" in card
+    Policy("entropy", None).save(folder / "policy.json")
+    assert "No text leaves early." in model_card(folder, "x")
+    Policy("entropy", None, max_depth=2).save(folder / "policy.json")
+    assert "within 2 layers" in model_card(folder, "x")
 
 
 def test_a_card_of_ones_own_stays(model_folder, tmp_path):

@@ -5,12 +5,15 @@ from __future__ import annotations
 import hashlib
 import sys
 from importlib.util import find_spec
+from pathlib import Path
 
 import pytest
 
 from exitpoll import EarlyExitModel, InputError, embedded, load_splits
+from exitpoll.data import load_texts
+from exitpoll.embedded import encoder_folder
 from exitpoll.tokens import load_tokenizer
-from tests.tiny import save_tiny
+from tests.tiny import save_tiny, tiny_tokenizer
 
 INSTALLED = find_spec(embedded.ENCODER) is not None and find_spec(embedded.REVIEWS) is not None
 HEADER = "text,label,source\n"
@@ -58,28 +61,35 @@ def test_the_encoder_is_loaded_if_its_weights_are_the_known_ones(packages, monke
     folder = packages / embedded.ENCODER / "model"
     save_tiny("bert", folder)
     with pytest.raises(InputError, match="is not the file that exitpoll knows"):
-        load_tokenizer("embedded")
+        encoder_folder("embedded")
     embedded._digest.cache_clear()
     weights = (folder / embedded.WEIGHTS).read_bytes()
     monkeypatch.setattr(embedded, "DIGEST", hashlib.sha256(weights).hexdigest())
     assert EarlyExitModel.from_encoder("embedded", labels=2).config.exits == [1, 2, 3]
-    assert load_tokenizer("embedded").pad_token == "[PAD]"
+    assert load_tokenizer(encoder_folder("embedded")).pad_token == "[PAD]"
     embedded._digest.cache_clear()
     (folder / embedded.WEIGHTS).unlink()
     with pytest.raises(InputError, match="is missing"):
-        load_tokenizer("embedded")
+        encoder_folder("embedded")
+
+
+def test_it_has_splits_to_choose_from():
+    with pytest.raises(InputError, match="has splits to choose from"):
+        load_texts("embedded", label_names=["a", "b"], problem_type="single_label_classification")
 
 
 def test_a_folder_of_that_name_is_another_thing(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     save_tiny("bert", tmp_path / "embedded")
-    assert embedded.encoder_folder("./embedded") == "./embedded"
+    assert encoder_folder("./embedded") == "./embedded"
+    assert encoder_folder(Path("embedded")) == Path("embedded")
+    assert len(load_tokenizer("embedded")) == len(tiny_tokenizer())  # of a model folder that has the name
 
 
 def test_without_the_packages(monkeypatch):
     monkeypatch.setattr(embedded, "find_spec", lambda name: None)
     with pytest.raises(InputError, match=r"the embedded encoder needs more packages: .*exitpoll\[demo\]"):
-        load_tokenizer("embedded")
+        encoder_folder("embedded")
     with pytest.raises(InputError, match=r"the embedded data needs more packages: .*exitpoll\[demo\]"):
         load_splits("embedded")
 

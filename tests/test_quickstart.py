@@ -7,7 +7,7 @@ import shlex
 
 import pytest
 
-from exitpoll import cli, quickstart
+from exitpoll import InputError, cli, quickstart
 from exitpoll.quickstart import steps
 from tests.tiny import write_toy_folder
 
@@ -34,7 +34,7 @@ def test_from_nothing_to_a_report(start, tmp_path, monkeypatch):
         assert cli.app.parse_args(shlex.split(command)[2:], exit_on_error=False)
 
     ran = []
-    monkeypatch.setattr(cli, "_run", lambda words: ran.append(words[0]))
+    monkeypatch.setattr(cli, "_run", lambda words: not ran.append(words[0]))
     code, printed, _ = start()
     assert code == 0
     assert printed.count("(done before)") == 10
@@ -51,7 +51,7 @@ def test_it_goes_on_with_the_step_it_was_at(start, tmp_path, monkeypatch):
         ran.append(words[0])
         if words[0] == "sweep" and ran.count("sweep") == 1:
             raise KeyboardInterrupt
-        original(words)
+        return original(words)
 
     monkeypatch.setattr(cli, "_run", cut_off)
     code, _, error = start()
@@ -77,10 +77,41 @@ def test_folders_of_others_are_left_alone(start, run, tmp_path):
 
 def test_a_promise_that_cannot_be_kept_is_no_reason_to_stop(monkeypatch):
     monkeypatch.setattr(cli, "app", lambda *_, **__: (_ for _ in ()).throw(SystemExit(1)))
-    cli._run(["calibrate"])
+    assert not cli._run(["calibrate"])
+    monkeypatch.setattr(cli, "app", lambda *_, **__: (_ for _ in ()).throw(InputError("too few texts")))
+    assert not cli._run(["calibrate"])
+    with pytest.raises(InputError):
+        cli._run(["train"])
     monkeypatch.setattr(cli, "app", lambda *_, **__: (_ for _ in ()).throw(SystemExit(2)))
     with pytest.raises(SystemExit):
         cli._run(["calibrate"])
+
+
+def test_its_input_is_written_once(tmp_path):
+    choices = {"encoder": "embedded", "data": "embedded", "fast": True}
+    quickstart.prepare(tmp_path / "out", choices)
+    path = tmp_path / "out" / quickstart.INPUT
+    before = path.stat().st_mtime_ns
+    quickstart.prepare(tmp_path / "out", choices)
+    assert path.stat().st_mtime_ns == before  # a predict that was cut off goes on only with the very same input
+
+
+def test_what_is_missing_is_said_first(monkeypatch):
+    monkeypatch.setattr(quickstart, "find_spec", lambda name: None)
+    with pytest.raises(InputError, match="the quickstart needs more packages"):
+        quickstart.check_installed("another")
+
+
+def test_where_no_promise_can_be_kept_it_goes_on_without(start, tmp_path, monkeypatch):
+    ran = []
+    monkeypatch.setattr(cli, "_run", lambda words: ran.append(words) or "--max-drop" not in words)
+    monkeypatch.setattr(cli, "_layers", lambda model: 3)
+    (tmp_path / "out").mkdir()
+    monkeypatch.setattr(quickstart, "answers_in_words", lambda path, layers: [])
+    code, printed, _ = start()
+    assert code == 0
+    assert "so, without a promise:" in printed
+    assert [words[-2:] for words in ran if words[0] == "calibrate"][1] == ["--speedup", "1.5"]
 
 
 def test_every_step_is_a_command(tmp_path):

@@ -6,13 +6,15 @@ import json
 import re
 import shutil
 import subprocess
+from dataclasses import replace
 
 import numpy as np
 import pytest
 
-from exitpoll import InputError, Policy, Trace
+from exitpoll import InputError, Policy, Trace, report
 from exitpoll.benchmarking import Benchmark, Breakdown, Timing
-from exitpoll.report import gather, write_report
+from exitpoll.plots import draw_curves, save
+from exitpoll.report import check_place, check_same_texts, gather, write_report
 from tests.tiny import write_toy_folder
 
 LAYERS = (1, 2, 4)
@@ -108,7 +110,8 @@ def test_other_kinds_of_tasks(problem_type, tmp_path):
     found = data_of(page)
     assert found["signs"] == []
     answers = set(found["answers"])
-    assert answers & ({"none", "bad", "good", "bad, good"} if problem_type != "regression" else {"0.00", "1.00"})
+    assert answers & ({"(none)", "bad", "good", "bad, good"} if problem_type != "regression" else {"0.00", "1.00"})
+    assert found["values"] == (problem_type == "regression")
     assert (tmp_path / "agreement.png").exists() == (problem_type != "regression")
     assert "Wall-clock time</h2>" not in page.read_text()
 
@@ -119,10 +122,40 @@ def test_what_cannot_be_reported():
         gather("x", NAMES, Policy("max_prob", 0.9), Trace(trace.logits, None, LAYERS, trace.about), texts)
     with pytest.raises(InputError, match="the trace is of 120 texts, and 3 were read"):
         gather("x", NAMES, Policy("max_prob", 0.9), trace, texts[:3])
+    other = Trace(trace.logits, 1 - trace.labels, LAYERS, trace.about)
+    with pytest.raises(InputError, match="their labels differ"):
+        check_same_texts(trace.labels, trace.about, other)
+
+
+def test_folders_of_others_are_left_alone(page, tmp_path):
+    (tmp_path / "report.html").write_text("mine")
+    with pytest.raises(InputError, match="is no report of exitpoll"):
+        write_report(material(), tmp_path)
+    assert (tmp_path / "report.html").read_text() == "mine"
+    check_place(page.parent)  # a report may be written anew
+
+
+def test_a_name_with_dollars_is_no_formula(tmp_path):
+    found = material()
+    about = {**found.comparison.about, "data": "prices_$5_to_$10.csv"}
+    save(draw_curves(replace(found.comparison, about=about)), tmp_path / "x.png")
+
+
+def test_it_says_what_is_a_sample_and_what_was_calibrated_on_the_same_texts(tmp_path, monkeypatch):
+    monkeypatch.setattr(report, "MOST_TEXTS", 50)
+    found = material()
+    assert "that its calibration had not seen" not in write_report(found, tmp_path / "a").read_text()
+    about = {"data": "toy", "split": "test"}
+    same = replace(found, policy=replace(found.policy, certificate={"about": about}))
+    text = write_report(same, tmp_path / "b").read_text()
+    assert "50 of the 120 texts are shown" in text
+    assert "calibrated on this very split" in text
+    other = replace(found, policy=replace(found.policy, certificate={"about": {**about, "split": "calibration"}}))
+    assert "that its calibration had not seen" in write_report(other, tmp_path / "c").read_text()
 
 
 def test_without_jinja(monkeypatch, tmp_path):
-    monkeypatch.setitem(__import__("sys").modules, "jinja2", None)
+    monkeypatch.setattr(report, "find_spec", lambda name: None)
     with pytest.raises(InputError, match=r"writing a report needs more packages: .*exitpoll\[plots\]"):
         write_report(material(), tmp_path)
 
@@ -143,6 +176,14 @@ def test_the_verb(run, model_folder, tmp_path):
     code, _, error = run("report", *arguments, "--trace", tmp_path / "t.safetensors", "--split", "calibration")
     assert code == 2
     assert "the trace is of split test, and split calibration was read" in error
+    code, _, error = run("report", *arguments, "--bench", tmp_path / "none.json")
+    assert code == 2
+    assert "there is no" in error
+    changed = replace(benchmark(), about={"model": "another"})
+    (tmp_path / "bench.json").write_text(json.dumps(changed.to_dict()))
+    code, _, error = run("report", *arguments, "--bench", tmp_path / "bench.json")
+    assert code == 2
+    assert "was recorded from another model" in error
     (tmp_path / "bench.json").write_text("{}")
     code, _, error = run("report", *arguments, "--bench", tmp_path / "bench.json")
     assert code == 2

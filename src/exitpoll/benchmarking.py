@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, fields, replace
+from dataclasses import asdict, dataclass, field, fields, replace
 from pathlib import Path
 from typing import Any
 
@@ -76,6 +76,7 @@ class Benchmark:
     layers: int
     timings: Sequence[Timing]
     breakdowns: Sequence[Breakdown]
+    about: Mapping[str, Any] = field(default_factory=dict)  # model, data, split
 
     def to_dict(self) -> dict[str, Any]:
         """Give all figures as plain values."""
@@ -91,12 +92,16 @@ class Benchmark:
         Returns:
             The timings.
         """
+        if not path.exists():
+            raise InputError(f"there is no '{path}'; exitpoll bench --out writes one")
         content = read_json(path) or {}
         try:
             found = {each.name: content[each.name] for each in fields(cls)}
             found["timings"] = [Timing(**each) for each in found["timings"]]
             found["breakdowns"] = [Breakdown(**each) for each in found["breakdowns"]]
-        except (KeyError, TypeError) as error:
+            if not found["timings"] or not found["breakdowns"]:
+                raise ValueError("it is empty")
+        except (KeyError, TypeError, ValueError) as error:
             raise InputError(f"'{path}' is not what exitpoll bench writes") from error
         return cls(**found)
 

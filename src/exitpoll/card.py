@@ -30,7 +30,8 @@ def write_card(folder: Path) -> None:
     """
     path = folder / CARD
     if not path.exists() or OURS in path.read_text(encoding="utf-8", errors="replace"):
-        write_text(path, model_card(folder, folder.name))
+        titles = [line for line in _lines(path) if line.startswith("# ")]
+        write_text(path, model_card(folder, titles[0][2:] if titles else folder.resolve().name))
 
 
 def model_card(folder: Path, name: str) -> str:
@@ -56,14 +57,15 @@ def _what(folder: Path, exported: Mapping[str, Any]) -> Iterator[str]:
     layers = exported.get("exits") or config.get("exits") or []
     labels = exported.get("label_names") or list((config.get("id2label") or {}).values())
     encoder = (config.get("encoder") or {}).get("model_type")
-    kind = f"{encoder} encoder" if encoder else "encoder"
+    kind = f"an encoder of type {encoder}" if encoder else "an encoder"
     form = f", exported for ONNX Runtime in {exported['precision']}" if exported else ""
     yield (
-        f"A text classifier that stops reading as soon as it is sure: a {kind} with a head at each of {len(layers)} "
+        f"A text classifier that stops reading as soon as it is sure: {kind} with a head at each of {len(layers)} "
         f"exits, the last after layer {layers[-1] if layers else '?'}{form}."
     )
     if labels:
-        yield "Labels: " + ", ".join(f"`{label}`" for label in labels) + "."
+        names = (str(label).replace("`", "´") for label in labels)
+        yield "Labels: " + ", ".join(f"`{name}`" for name in names) + "."
 
 
 def _use(exported: Mapping[str, Any]) -> Iterator[str]:
@@ -90,8 +92,12 @@ def _exits(summary: Mapping[str, Any]) -> Iterator[str]:
 def _leaving(policy: Policy | None) -> Iterator[str]:
     """Say when texts leave, and what that is promised to cost."""
     yield "## When texts leave"
-    if policy is None or policy.threshold is None:
+    if policy is None:
         yield "There is no policy yet, and no text leaves early: `exitpoll calibrate` finds one."
+        return
+    if policy.threshold is None:
+        cap = policy.max_depth
+        yield "No text leaves early." if cap is None else f"Every text leaves at the last exit within {cap} layers."
         return
     certificate = policy.certificate or {}
     fast = f", {certificate['speedup']:.2f} × fewer layers on average" if "speedup" in certificate else ""
@@ -111,6 +117,11 @@ def _training(summary: Mapping[str, Any]) -> Iterator[str]:
     yield f"exitpoll {summary.get('exitpoll')}: {said}."
     if summary.get("notes"):
         yield "\n".join(f"- {note}" for note in summary["notes"])
+
+
+def _lines(path: Path) -> list[str]:
+    """Read the lines of an older card, if there is one."""
+    return path.read_text(encoding="utf-8", errors="replace").splitlines() if path.exists() else []
 
 
 def _policy(path: Path) -> Policy | None:

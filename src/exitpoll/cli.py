@@ -9,6 +9,7 @@ import shlex
 import signal
 import sys
 import threading
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
@@ -99,6 +100,7 @@ def train(
     from transformers import set_seed
 
     from exitpoll.data import load_splits
+    from exitpoll.embedded import encoder_folder
     from exitpoll.folders import check_free
     from exitpoll.progress import training_bars
     from exitpoll.tokens import load_tokenizer
@@ -120,7 +122,7 @@ def train(
     set_seed(settings.seed)
     shape = {"exits": exits, "head": head, "shared_head": shared_head, "pooling": pooling}
     model = _build(encoder, classifier, splits, shape)
-    tokenizer = load_tokenizer(str(encoder or classifier))
+    tokenizer = load_tokenizer(str(classifier if encoder is None else encoder_folder(encoder)))
     quiet = not processes().is_main_process
     with training_bars(Console(stderr=True, quiet=quiet)) as on_progress:
         trained = train_model(
@@ -215,18 +217,15 @@ def sweep(
     comparison = compare(recorded, sweep_trace(recorded, strategies, ks=ks or KS, metric=metric, points=points))
     out = out or trace.with_name(f"{trace.stem}-sweep")
     out.mkdir(parents=True, exist_ok=True)
-    write_json(out / "curves.json", comparison.to_dict())
     write_text(out / "curves.csv", comparison.to_csv())
     console.print(comparison_table(comparison, SPEEDUPS))
     for line in best_in_words(comparison):
         say(line)
     for line in not_finite(recorded):
         say(line)
-    try:
-        save(draw_curves(comparison), out / "curves.png")
-        say(f"wrote {out}/curves.json, curves.csv and curves.png")
-    except MissingExtraError as missing:
-        say(f"wrote {out}/curves.json and curves.csv; no figure: {missing}")
+    drawn = _try_to_draw(lambda: save(draw_curves(comparison), out / "curves.png"))
+    write_json(out / "curves.json", comparison.to_dict())
+    say(f"wrote {out}/curves.json{f' and curves.csv{drawn}' if drawn else ', curves.csv and curves.png'}")
 
 
 @app.command
@@ -267,7 +266,7 @@ def calibrate(
     from exitpoll.calibration import calibrate as calibrate_trace
     from exitpoll.card import write_card
     from exitpoll.folders import check_replaceable
-    from exitpoll.opening import check_same_model, policy_path
+    from exitpoll.opening import check_same_model, open_model, policy_path
     from exitpoll.trace import Trace
     from exitpoll.wording import describe, not_finite
 
@@ -286,7 +285,7 @@ def calibrate(
         seed=seed,
     )
     quieten_transformers()
-    check_same_model(model, trace, recorded)
+    check_same_model(model, open_model(model).source, trace, recorded.about)
     notes = ["note: this is a test split; keep it for exitpoll evaluate"] * (recorded.about.get("split") == "test")
     for line in (*describe(policy), *notes, *not_finite(recorded)):
         say(line)
@@ -354,7 +353,7 @@ def evaluate(
     chosen, groups = Policy.load(policy or policy_path(model)), None
     if trace is not None:
         recorded = Trace.load(trace)
-        check_same_model(model, trace, recorded)
+        check_same_model(model, open_model(model).source, trace, recorded.about)
     else:
         opened = open_model(model)
         chosen.check_source(opened.source)
@@ -546,12 +545,10 @@ def bench(
     console.print(benchmark_table(result))
     if out is None:
         return
-    write_json(out / "bench.json", {"data": read.about["data"], "split": split, **result.to_dict()})
-    try:
-        save(draw_parts(result), out / "bench.png")
-        say(f"wrote {out}/bench.json and bench.png")
-    except MissingExtraError as missing:
-        say(f"wrote {out}/bench.json; no figure: {missing}")
+    about = {"model": runners[0].opened.runtime.model, "data": read.about["data"], "split": split}
+    drawn = _try_to_draw(lambda: save(draw_parts(result), out / "bench.png"))
+    write_json(out / "bench.json", replace(result, about=about).to_dict())
+    say(f"wrote {out}/bench.json{drawn or ' and bench.png'}")
 
 
 @app.command
@@ -588,24 +585,29 @@ def report(
     from exitpoll.policy import Policy
     from exitpoll.progress import counting_bar
     from exitpoll.recording import given_texts, record_in_memory
-    from exitpoll.report import check_same_texts, gather, write_report
+    from exitpoll.report import check_installed, check_place, check_same_texts, gather, write_report
     from exitpoll.trace import Trace
 
     quieten_transformers()
+    out = out or policy_path(model).with_name("report")
+    check_installed()
+    check_place(out)
     chosen, timed = Policy.load(policy or policy_path(model)), None if bench is None else Benchmark.load(bench)
     opened = open_model(model)
     chosen.check_source(opened.source)
+    if bench is not None and timed is not None:
+        check_same_model(model, {"model": opened.runtime.model}, bench, timed.about)
     read = read_texts(opened, data, split, **vars(reading or Reading()))
     if trace is not None:
         recorded = Trace.load(trace)
-        check_same_model(model, trace, recorded)
-        check_same_texts(read.about, recorded)
+        check_same_model(model, opened.source, trace, recorded.about)
+        check_same_texts(read.texts.labels, read.about, recorded)
     else:
         with counting_bar(errors, "recording") as advance:
             recorded = record_in_memory(opened, read.texts, about=read.about, batch_size=batch_size, advance=advance)
     name, texts = Path(model).resolve().name, given_texts(read.texts)
     material = gather(name, opened.label_names, chosen, recorded, texts, notes=notes_of(read), benchmark=timed)
-    say(f"wrote {write_report(material, out or Path(model) / 'report')}")
+    say(f"wrote {write_report(material, out)}")
 
 
 @app.command
@@ -624,17 +626,19 @@ def quickstart(
         fast: Use fewer texts and one epoch: two minutes, and not the best of models.
         out: The folder for everything; quickstart, or quickstart-fast, by default.
     """
-    from exitpoll.quickstart import answers_in_words, prepare, steps
+    from exitpoll.quickstart import answers_in_words, check_installed, prepare, steps
 
     folder = out or Path("quickstart-fast" if fast else "quickstart")
+    check_installed(encoder)
     prepare(folder, {"encoder": encoder, "data": data, "fast": fast})
     todo = list(steps(folder, encoder=encoder, data=data, fast=fast))
     for number, step in enumerate(todo, start=1):
         done = step.makes.exists()
         console.rule(f"{number} of {len(todo)}: {step.title}{' (done before)' if done else ''}", align="left")
         say(f"$ exitpoll {shlex.join(step.words)}")
-        if not done:
-            _run(step.words)
+        if not done and not _run(step.words) and step.otherwise:
+            say(f"so, without a promise:\n$ exitpoll {shlex.join(step.otherwise)}")
+            _run(step.otherwise)
         if step.words[0] == "predict":
             for line in answers_in_words(step.makes, _layers(folder / "model")):
                 say(line)
@@ -675,13 +679,29 @@ def _build(encoder: str | None, classifier: str | None, splits: Splits, shape: d
     return EarlyExitModel.from_classifier(classifier, **shape)
 
 
-def _run(words: list[str]) -> None:
-    """Run a verb; that a promise cannot be kept is said, and nothing to stop for."""
+def _try_to_draw(draw: Callable[[], None]) -> str:
+    """Draw a figure, or say why there is none."""
+    try:
+        draw()
+    except MissingExtraError as missing:
+        return f"; no figure: {missing}"
+    return ""
+
+
+def _run(words: list[str]) -> bool:
+    """Run a verb, and tell whether it came to what it was to; that a promise cannot be kept is nothing to stop for."""
     try:
         app(words, exit_on_error=False, print_error=False, result_action="return_value")
     except SystemExit as stop:
         if stop.code != 1:
             raise
+        return False
+    except InputError as error:
+        if words[0] != "calibrate":
+            raise
+        say(str(error))
+        return False
+    return True
 
 
 def _layers(model: Path) -> int:

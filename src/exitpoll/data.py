@@ -170,7 +170,7 @@ def load_texts(
         The texts, with labels where the file has them.
     """
     path = Path(source)
-    if not path.exists():
+    if not path.exists() and source != EMBEDDED:
         raise InputError(f"'{source}' does not exist")
     if not path.is_file():
         raise InputError(f"'{source}' is no file; a folder or a dataset of the hub has splits to choose from")
@@ -212,7 +212,7 @@ def _find_task(source: str | Path, task: str | None) -> Task | None:
 
 def _read_all(source: str | Path) -> Source:
     """Read every split that the source has."""
-    if str(source) == EMBEDDED:
+    if source == EMBEDDED:
         return read_embedded()
     path = Path(source)
     if path.exists() and not path.is_file() and not path.is_dir():

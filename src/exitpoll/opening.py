@@ -13,7 +13,6 @@ from exitpoll.exported import MANIFEST, Manifest
 from exitpoll.folders import read_json
 from exitpoll.runtime import Opened
 from exitpoll.tasks import DEFAULT_METRICS, REGRESSION, task_named
-from exitpoll.trace import Trace
 
 RUNTIMES = ("torch", "onnx", "onnx-int8")
 MOST_THREADS = 256
@@ -127,16 +126,17 @@ def policy_path(model: str) -> Path:
     return Path(model) / "policy.json"
 
 
-def check_same_model(model: str, path: Path, trace: Trace) -> None:
-    """Refuse a trace of another model or runtime.
+def check_same_model(model: str, source: Mapping[str, Any], path: Path, about: Mapping[str, Any]) -> None:
+    """Refuse a file that was made from another model or runtime.
 
     Args:
-        model: The model's folder.
-        path: The trace's file, for the message.
-        trace: The trace.
+        model: The model's folder, for the message.
+        source: Which model and runtime it is.
+        path: The file, for the message.
+        about: What the file says that it was made from.
     """
-    for name, ours in open_model(model).source.items():
-        theirs = trace.about.get(name, ours)
+    for name, ours in source.items():
+        theirs = about.get(name, ours)
         if ours != theirs:
             raise InputError(f"'{path}' was recorded from another {name} than '{model}': {theirs}, not {ours}")
 

@@ -7,6 +7,7 @@ so that it can be read on light and dark. Lines differ in dashes and markers too
 from __future__ import annotations
 
 import io
+import re
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -24,9 +25,9 @@ if TYPE_CHECKING:
 
     from exitpoll.benchmarking import Benchmark
 
-_COLOURS = (
-    *("#4477aa", "#33aacc", "#228833", "#b89c20", "#ee6677", "#aa3377"),
-    *("#bb5500", "#5f8f3f", "#a0527a", "#44aa99", "#8a8a22", "#7a6ff0"),
+_COLOURS = (  # each at least 3 : 1 against white and against the dark page
+    *("#4a80b8", "#1f93b3", "#2a8f3d", "#a3871a", "#e0566a", "#b8508f"),
+    *("#c46210", "#64933f", "#a8668a", "#2f9484", "#8a8a22", "#7a6ff0"),
 )
 _DASHES = ("-", "--", "-.", ":", (0, (5, 1)), (0, (3, 1, 1, 1)))
 _INK = "#010203"  # stands for the colour of the page's text
@@ -37,7 +38,7 @@ def draw_curves(comparison: Comparison, chosen: tuple[float, float] | None = Non
 
     Args:
         comparison: What a sweep found.
-        chosen: Speed-up and score of a calibrated policy, to be marked.
+        chosen: Speed-up and score of a policy, to be marked.
 
     Returns:
         The picture.
@@ -51,6 +52,8 @@ def draw_curves(comparison: Comparison, chosen: tuple[float, float] | None = Non
         front = front_of(speedup, score)[::-1]  # by rising speed-up
         # A step: the best score at that speed-up or faster.
         style: dict[str, Any] = {"color": _COLOURS[number % 12], "linestyle": _DASHES[number % 6]}
+        if number >= len(_DASHES):
+            style |= {"marker": "ox+sd*"[number % 6], "markevery": 0.12, "markersize": 4}
         axes.step(speedup[front], 100 * score[front], where="pre", label=name, linewidth=1.3, **style)
     static, ink = comparison.exits, axes.spines["left"].get_edgecolor()
     places = [each.speedup for each in static], [100 * each.score for each in static]
@@ -63,19 +66,18 @@ def draw_curves(comparison: Comparison, chosen: tuple[float, float] | None = Non
         axes.plot(*place, marker, color=ink, label=label, linestyle="none", clip_on=False)
     if chosen is not None:
         place = min(chosen[0], fastest), float(np.clip(100 * chosen[1], low, high))
-        axes.plot(
-            *place, "*", color="#ee6677", markeredgecolor=ink, markersize=15, label="calibrated", linestyle="none"
-        )
+        label = f"this policy ({100 * chosen[1]:.1f} at {chosen[0]:.2f}×)"
+        star: dict[str, Any] = {"marker": "*", "color": "#e0566a", "markeredgecolor": ink, "markersize": 15}
+        axes.plot(*place, label=label, linestyle="none", clip_on=False, zorder=5, **star)
     axes.set_xlim(1, fastest)
     axes.set_ylim(low, high)
     axes.set_xlabel("speed-up (layers of the model ÷ mean depth)")
     axes.set_ylabel(f"{comparison.metric}, %")
     texts = " ".join(str(comparison.about.get(name, "")) for name in ("data", "split")).strip()
-    axes.set_title(
-        f"best score at a speed-up or faster: {texts + ', ' if texts else ''}{comparison.texts} texts", fontsize=11
-    )
+    title = f"best score at a speed-up or faster: {texts + ', ' if texts else ''}{comparison.texts} texts"
+    axes.set_title(title, fontsize=11, parse_math=False)  # names of files may have dollar signs
     axes.grid(alpha=0.3)
-    axes.legend(fontsize=8, ncols=2, loc="lower left")
+    figure.legend(fontsize=8, loc="outside right upper")
     return figure
 
 
@@ -187,12 +189,13 @@ def save(figure: Figure, path: Path) -> None:
     write_bytes(path, picture.getvalue())
 
 
-def as_svg(draw: Callable[[], Figure], name: str) -> str:
+def as_svg(draw: Callable[[], Figure], name: str, title: str) -> str:
     """Draw a picture for a web page.
 
     Args:
         draw: Draws it.
         name: Tells its parts from those of other pictures on the page.
+        title: What it shows, for those who cannot see it.
 
     Returns:
         An <svg> element.
@@ -206,7 +209,8 @@ def as_svg(draw: Callable[[], Figure], name: str) -> str:
     with mpl.rc_context(settings):
         draw().savefig(picture, format="svg", transparent=True, metadata={"Date": None})
     svg = picture.getvalue()
-    return svg[svg.index("<svg") :].replace(_INK, "currentColor")
+    svg = re.sub(r'(\bid="|href="#|url\(#)', rf"\1{name}-", svg[svg.index("<svg") :])
+    return svg.replace(_INK, "currentColor").replace("<svg", f'<svg role="img" aria-label="{title}"', 1)
 
 
 def _figure(size: tuple[float, float]) -> Figure:
@@ -220,7 +224,7 @@ def _figure(size: tuple[float, float]) -> Figure:
 def _check_installed() -> None:
     """Say what is missing."""
     try:
-        import matplotlib as mpl  # noqa: F401
+        import matplotlib.figure  # noqa: F401
     except ImportError as error:
         raise MissingExtraError("drawing figures", "plots") from error
 

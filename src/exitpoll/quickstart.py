@@ -8,13 +8,17 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
-from exitpoll.errors import InputError
+from exitpoll.data import load_splits
+from exitpoll.embedded import EMBEDDED, encoder_folder
+from exitpoll.errors import InputError, MissingExtraError
 from exitpoll.folders import read_json, write_json, write_text
 
-CHOICES = "quickstart.json"
+CHOICES, INPUT = "quickstart.json", "sentences.jsonl"
+EXTRAS = {"onnx": ("onnx", "onnxscript", "onnxruntime"), "plots": ("jinja2", "matplotlib")}
 SENTENCES = (
     "a gorgeous , witty , seductive movie .",
     "it is dull .",
@@ -32,6 +36,7 @@ class Step:
     title: str
     words: list[str]  # of the command line, after `exitpoll`
     makes: Path
+    otherwise: list[str] | None = None  # what to run where the first cannot be done
 
 
 def steps(folder: Path, *, encoder: str, data: str, fast: bool) -> Iterator[Step]:
@@ -48,8 +53,8 @@ def steps(folder: Path, *, encoder: str, data: str, fast: bool) -> Iterator[Step
     """
     model = str(folder / "model")
     traces = {split: folder / f"{split}.safetensors" for split in ("calibration", "test")}
-    size = ["--limit", "1200", "--epochs", "1"] if fast else ["--epochs", "3"]
-    texts, rounds = ("50", "1") if fast else ("200", "3")
+    size = ["--limit", "1200", "--epochs", "1"] if fast else ["--epochs", "2"]
+    texts, rounds = ("50", "1") if fast else ("100", "2")
     start = ["train", "--encoder", encoder, "--data", data, "--out", model, "--resume", *size]
     yield Step("Train a head after every layer", start, folder / "model")
     for split, trace in traces.items():
@@ -58,12 +63,13 @@ def steps(folder: Path, *, encoder: str, data: str, fast: bool) -> Iterator[Step
     words = ["sweep", str(traces["calibration"]), "--out", str(folder / "sweep")]
     yield Step("Compare all strategies", words, folder / "sweep" / "curves.json")
     promise = ["--max-drop", "0.03" if fast else "0.01", "--risk", "accuracy"]
-    words = ["calibrate", model, "--trace", str(traces["calibration"]), *promise]
-    yield Step("Choose the fastest policy that keeps a promise", words, folder / "model" / "policy.json")
+    words = ["calibrate", model, "--trace", str(traces["calibration"])]
+    title, policy = "Choose the fastest policy that keeps a promise", folder / "model" / "policy.json"
+    yield Step(title, [*words, *promise], policy, otherwise=[*words, "--speedup", "1.5"])
     words = ["evaluate", model, "--trace", str(traces["test"]), "--out", str(folder / "evaluation.json")]
     yield Step("See on the test texts whether it is kept", words, folder / "evaluation.json")
     answers = folder / "answers.jsonl"
-    words = ["predict", model, "--input", str(folder / "sentences.jsonl"), "--output", str(answers), "--resume"]
+    words = ["predict", model, "--input", str(folder / INPUT), "--output", str(answers), "--resume"]
     yield Step("Answer a few sentences", words, answers)
     words = ["export", model, "--data", data]
     yield Step("Export it for ONNX Runtime", words, folder / "model" / "onnx" / "exported.json")
@@ -88,7 +94,31 @@ def prepare(folder: Path, choices: Mapping[str, Any]) -> None:
         raise InputError(f"'{folder}' was begun otherwise, with {_listed(begun)}; choose another folder with --out")
     folder.mkdir(parents=True, exist_ok=True)
     write_json(folder / CHOICES, dict(choices))
-    write_text(folder / "sentences.jsonl", "".join(json.dumps({"text": text}) + "\n" for text in SENTENCES))
+    if not (folder / INPUT).exists():  # a job that was cut off knows its input by its time
+        write_text(folder / INPUT, "".join(json.dumps(row, ensure_ascii=False) + "\n" for row in _examples(choices)))
+
+
+def _examples(choices: Mapping[str, Any]) -> list[dict[str, str]]:
+    """Choose some texts to answer: of one's own data, the first of the test split."""
+    if choices["data"] == EMBEDDED:
+        return [{"text": text} for text in SENTENCES]
+    test = load_splits(choices["data"]).test
+    firsts = list(test.first)[: len(SENTENCES)]
+    if test.second is None:
+        return [{"text": text} for text in firsts]
+    return [{"text_a": first, "text_b": second} for first, second in zip(firsts, test.second, strict=False)]
+
+
+def check_installed(encoder: str) -> None:
+    """Say what is missing before the first step, not at the tenth.
+
+    Args:
+        encoder: What is to be trained.
+    """
+    encoder_folder(encoder)
+    for extra, packages in EXTRAS.items():
+        if any(find_spec(package) is None for package in packages):
+            raise MissingExtraError("the quickstart", extra)
 
 
 def answers_in_words(path: Path, layers: int) -> list[str]:
@@ -105,7 +135,7 @@ def answers_in_words(path: Path, layers: int) -> list[str]:
     width = max(len(str(row["predicted"])) for row in rows)
     return [
         f"{'■' * row['depth']}{'□' * (layers - row['depth'])} after {row['depth']:>2} of {layers}: "
-        f"{row['predicted']!s:<{width}} {_percent(row['probability'])}  {row['text']}"
+        f"{row['predicted']!s:<{width}} {_percent(row['probability'])}  {row.get('text') or row['text_a']}"
         for row in rows
     ]
 

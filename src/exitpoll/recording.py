@@ -18,6 +18,7 @@ from exitpoll.errors import InputError
 from exitpoll.runtime import Opened, Runtime
 from exitpoll.trace import Trace, create
 
+_PACKAGES = {"torch": ("torch", "transformers"), "onnx": ("onnxruntime",)}  # whose versions a trace names
 SHARD = 16_384  # texts that are tokenised and sorted by length at a time
 TIMED = 32  # texts on which the exits are timed
 ATTEMPTS = 4  # at each of them; the fastest counts
@@ -58,7 +59,7 @@ def record(
         **model.source,
         "problem_type": runtime.problem_type,
         "label_names": list(model.label_names),
-        "exitpoll": version("exitpoll"),
+        **{name: version(name) for name in ("exitpoll", *_PACKAGES.get(runtime.name.split()[0], ()))},
         "threads": runtime.threads,
         "device": runtime.device,
         "milliseconds": time_exits(runtime, model.tokenise([given[row] for row in sample])),

@@ -6,7 +6,7 @@ import json
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
-from importlib.metadata import version
+from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from exitpoll.analysis import auroc, disagreement, static_exit
 from exitpoll.batching import Text
-from exitpoll.benchmarking import FULL, PLAIN, Benchmark
+from exitpoll.benchmarking import FULL, PLAIN, Benchmark, Timing
 from exitpoll.comparison import Comparison, compare
 from exitpoll.curves import sweep
 from exitpoll.errors import InputError, MissingExtraError
@@ -31,6 +31,15 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 PAGE = "report.html"
+MARK = '<meta name="generator" content="exitpoll report">'  # by which to tell a page of ours
+TITLES = {
+    "curves": "Score against speed-up, for every strategy; the tables below have the figures",
+    "depths": "Share of texts that left after each layer",
+    "exits": "Score and AUROC of every exit; the table below has the figures",
+    "agreement": "Share of texts on which two exits say the same",
+    "parts": "Where the time goes, by runtime and batch size",
+}
+VERSIONS = ("exitpoll", "torch", "transformers", "onnxruntime")
 MOST_TEXTS = 2000  # shown one by one
 LONGEST = 400  # characters of a text that are shown
 
@@ -78,6 +87,7 @@ def gather(
         raise InputError("a report says how often exits are right, and these texts have no labels")
     if len(texts) != len(trace):
         raise InputError(f"the trace is of {len(trace)} texts, and {len(texts)} were read: not the same")
+    check_installed()
     comparison = compare(trace, sweep(trace))
     evaluation = evaluate(trace, policy)
     return Material(name, label_names, policy, trace, texts, comparison, evaluation, notes, benchmark)
@@ -93,10 +103,10 @@ def write_report(material: Material, folder: Path) -> Path:
     Returns:
         The page's path.
     """
-    try:
-        from jinja2 import Environment, PackageLoader, StrictUndefined
-    except ImportError as error:
-        raise MissingExtraError("writing a report", "plots") from error
+    check_installed()
+    from jinja2 import Environment, PackageLoader, StrictUndefined
+
+    check_place(folder)
     folder.mkdir(parents=True, exist_ok=True)
     figures = _figures(material)
     for name, draw in figures.items():
@@ -106,22 +116,41 @@ def write_report(material: Material, folder: Path) -> Path:
         loader=PackageLoader("exitpoll", "templates"), autoescape=True, undefined=StrictUndefined, trim_blocks=True
     )
     page = environment.get_template(PAGE).render(
-        **_content(material), figures={name: as_svg(draw, name) for name, draw in figures.items()}
+        **_content(material), figures={name: as_svg(draw, name, TITLES[name]) for name, draw in figures.items()}
     )
     write_text(folder / PAGE, page)
     return folder / PAGE
 
 
+def check_installed() -> None:
+    """Say what is missing, before any work is done."""
+    if find_spec("jinja2") is None or find_spec("matplotlib") is None:
+        raise MissingExtraError("writing a report", "plots")
+
+
+def check_place(folder: Path) -> None:
+    """Refuse to write over anything but an older report.
+
+    Args:
+        folder: The folder to write to.
+    """
+    page = folder / PAGE
+    if folder.exists() and not folder.is_dir():
+        raise InputError(f"'{folder}' is no folder; name one for the report")
+    ours = page.is_file() and MARK in page.read_text(encoding="utf-8", errors="replace")
+    if folder.is_dir() and any(folder.iterdir()) and not ours:
+        raise InputError(f"'{folder}' exists and is no report of exitpoll; choose another folder")
+
+
 def _figures(material: Material) -> dict[str, Callable[[], Figure]]:
     """List the pictures, each with how to draw it."""
     ours, trace, layers = material.evaluation.rows[0], material.trace, tuple(material.trace.layers)
-    scores = {material.comparison.metric: np.array([each.score for each in material.comparison.exits])}
+    scores = _by_exit(material)
     found: dict[str, Callable[[], Figure]] = {
         "curves": partial(draw_curves, material.comparison, (ours.speedup, ours.score.value)),
         "depths": partial(draw_depths, material.evaluation.depths),
     }
     if trace.problem_type != REGRESSION:
-        scores["AUROC of its confidence"] = auroc(trace)
         found["agreement"] = partial(draw_agreement, layers, 1 - disagreement(trace))
     found["exits"] = partial(draw_exits, layers, scores)
     if material.benchmark is not None:
@@ -129,14 +158,30 @@ def _figures(material: Material) -> dict[str, Callable[[], Figure]]:
     return found
 
 
+def _by_exit(material: Material) -> dict[str, NDArray]:
+    """Measure every exit: its score and, for classes, how well its confidence tells right from wrong."""
+    found = {material.comparison.metric: np.array([each.score for each in material.comparison.exits])}
+    if material.trace.problem_type != REGRESSION:
+        found["AUROC of its confidence"] = auroc(material.trace)
+    return found
+
+
 def _content(material: Material) -> dict[str, Any]:
     """Give the words and tables of the page."""
     rows = {row.name: row for row in material.evaluation.rows}
-    about = {**material.trace.about, "exitpoll": version("exitpoll")}
-    known = ("data", "split", "runtime", "model", "threads", "exitpoll", "torch", "transformers", "onnxruntime")
+    about, warnings = material.trace.about, same_texts(material.policy, material.trace.about)
+    known = ("data", "split", "runtime", "model", "threads", "device", *VERSIONS)
+    certificate = material.policy.certificate or {}
     return {
+        "mark": MARK,
+        "values": material.trace.problem_type == REGRESSION,
         "name": material.name,
         "layers": list(material.trace.layers),
+        "unseen": bool(certificate) and not warnings,
+        "calibrated_on": _place(certificate),
+        "warnings": [*warnings, *not_finite(material.trace)],
+        "exits": {name: values.tolist() for name, values in _by_exit(material).items()},
+        "shown": min(MOST_TEXTS, len(material.trace)),
         "metric": material.evaluation.metric,
         "count": material.evaluation.texts,
         "ours": rows["policy"],
@@ -144,15 +189,12 @@ def _content(material: Material) -> dict[str, Any]:
         "rows": material.evaluation.rows,
         "promise": _promise_lines(material.policy),
         "verdict": verdict(material.evaluation, material.policy),
-        "notes": [
-            *material.notes,
-            *same_texts(material.policy, material.trace.about),
-            *not_finite(material.trace),
-        ],
+        "notes": material.notes,
         "about": {name: about[name] for name in known if about.get(name) is not None},
         "policy": json.dumps(material.policy.to_dict(), indent=1, ensure_ascii=False),
         "clock": None if material.benchmark is None else _clock(material.benchmark),
         "benchmark": material.benchmark,
+        "fastest": None if material.benchmark is None else _fastest(material.benchmark),
         "data": json.dumps(_rows(material), ensure_ascii=False, separators=(",", ":")).replace("<", "\\u003c"),
     }
 
@@ -160,7 +202,14 @@ def _content(material: Material) -> dict[str, Any]:
 def _promise_lines(policy: Policy) -> list[str]:
     """Say what was promised, if anything was."""
     calibrated = {"promise", "goal"} & set(policy.certificate or {})
-    return describe(policy) if calibrated else [f"{policy.name}: never calibrated, so nothing is promised"]
+    never = [f"{policy.name}: never calibrated, so nothing is promised"]
+    return describe(policy, "the calibration texts") if calibrated else never
+
+
+def _place(certificate: Mapping[str, Any]) -> str | None:
+    """Say on what a policy was calibrated."""
+    about = certificate.get("about") or {}
+    return " ".join(str(about[name]) for name in ("data", "split") if about.get(name)) or None
 
 
 def _clock(benchmark: Benchmark) -> list[dict[str, Any]]:
@@ -173,9 +222,14 @@ def _clock(benchmark: Benchmark) -> list[dict[str, Any]]:
             timings = [each for each in benchmark.timings if (each.runtime, each.way) == (runtime, way)]
             if timings:
                 speeds = {each.batch_size: each.against_plain for each in timings}
-                row = {"runtime": runtime, "way": way, "speeds": [speeds[size] for size in sizes], "sizes": sizes}
+                row = {"runtime": runtime, "way": way, "speeds": [speeds.get(size) for size in sizes], "sizes": sizes}
                 found.append(row)
     return found
+
+
+def _fastest(benchmark: Benchmark) -> Timing:
+    """Find where the engine is furthest ahead of plain transformers."""
+    return max((each for each in benchmark.timings if each.way == "engine"), key=lambda each: each.against_plain)
 
 
 # ---- text by text ---------------------------------------------------------------------------------------------------
@@ -201,7 +255,13 @@ def _rows(material: Material) -> dict[str, Any]:
         }
         for row, number in enumerate(shown)
     ]
-    return {"rows": rows, "answers": names.answers, "signs": names.signs, "layers": list(trace.layers)}
+    return {
+        "rows": rows,
+        "answers": names.answers,
+        "signs": names.signs,
+        "layers": list(trace.layers),
+        "values": trace.problem_type == REGRESSION,
+    }
 
 
 class _Names:
@@ -211,20 +271,21 @@ class _Names:
         """Start with the classes."""
         self.label_names, self.problem_type = label_names, problem_type
         self.answers: list[str] = list(label_names) if problem_type == SINGLE_LABEL else []
-        self._numbers = {name: number for number, name in enumerate(self.answers)}
+        self._numbers: dict[Any, int] = {}  # of sets of labels and of values, as they come up
 
     def __call__(self, answer: NDArray) -> int:
         """Give the number of an answer."""
         if self.problem_type == SINGLE_LABEL:
             return int(answer)
         if self.problem_type == MULTI_LABEL:
-            name = ", ".join(str(each) for each, yes in zip(self.label_names, answer, strict=True) if yes) or "none"
+            key: Any = tuple(bool(each) for each in answer)
+            name = ", ".join(label for label, yes in zip(self.label_names, key, strict=True) if yes) or "(none)"
         else:
-            name = f"{float(answer):.2f}"
-        if name not in self._numbers:
-            self._numbers[name] = len(self.answers)
+            key = name = f"{float(answer):.2f}"
+        if key not in self._numbers:
+            self._numbers[key] = len(self.answers)
             self.answers.append(name)
-        return self._numbers[name]
+        return self._numbers[key]
 
     @property
     def signs(self) -> list[str]:
@@ -244,13 +305,16 @@ def _shortened(text: Text) -> str:
     return whole if len(whole) <= LONGEST else whole[:LONGEST] + " …"
 
 
-def check_same_texts(read: Mapping[str, Any], trace: Trace) -> None:
+def check_same_texts(labels: NDArray | None, about: Mapping[str, Any], trace: Trace) -> None:
     """Refuse a trace of other texts than were read, as far as can be told.
 
     Args:
-        read: What is known of the texts.
+        labels: The labels of the texts.
+        about: What else is known of them.
         trace: The trace.
     """
     for name in ("data", "split"):
-        if trace.about.get(name) not in (None, read.get(name)):
-            raise InputError(f"the trace is of {name} {trace.about[name]}, and {name} {read.get(name)} was read")
+        if trace.about.get(name) not in (None, about.get(name)):
+            raise InputError(f"the trace is of {name} {trace.about[name]}, and {name} {about.get(name)} was read")
+    if labels is not None and trace.labels is not None and not np.array_equal(labels, trace.labels):
+        raise InputError("the trace is of other texts than were read: their labels differ")

@@ -13,7 +13,6 @@ from transformers import AutoTokenizer, PreTrainedConfig, PreTrainedTokenizerBas
 
 from exitpoll.batching import Text, Tokens, lengths_of, pick, split_pairs
 from exitpoll.data import Texts
-from exitpoll.embedded import encoder_folder
 from exitpoll.errors import InputError
 
 # Encoders whose position numbers start behind the padding token's.
@@ -55,12 +54,11 @@ def load_tokenizer(name_or_folder: str | Path) -> PreTrainedTokenizerBase:
     """Load the tokenizer of a model.
 
     Args:
-        name_or_folder: A hub name or a local folder; or `embedded`.
+        name_or_folder: A hub name or a local folder.
 
     Returns:
         The tokenizer.
     """
-    name_or_folder = encoder_folder(name_or_folder)
     try:
         tokenizer = AutoTokenizer.from_pretrained(name_or_folder, trust_remote_code=False)
     except Exception as error:  # a broken file raises whatever its reader stumbles on

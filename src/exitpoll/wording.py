@@ -19,39 +19,40 @@ if TYPE_CHECKING:
     from exitpoll.delivery import Delivered
 
 
-def describe(policy: Policy) -> list[str]:
+def describe(policy: Policy, where: str = "these texts") -> list[str]:
     """Say what calibration found and promises.
 
     Args:
         policy: A policy with its certificate.
+        where: What to call the texts it was calibrated on.
 
     Returns:
         A few lines.
     """
     certificate, promise = policy.certificate or {}, Promise.of(policy)
     if promise is None:
-        return _goal_reached(policy)
+        return _goal_reached(policy, where)
     if not certificate["met"]:
-        return [f"cannot be promised: {promise}", _offer(certificate["nearest"])]
+        return [f"cannot be promised: {promise}", _offer(certificate["nearest"], where)]
     bound = certificate["bound"]
     return [
         f"{policy.name}, {_threshold(policy)}: {certificate['speedup']:.2f} × as fast",
         f"promised: {promise}",
         f"measured on {certificate['texts']} texts: {_loss(promise, certificate['measured'])}; with that confidence "
         f"at most {percent(bound)} {_unit(promise)}",
-        *([_score(certificate)] if "score" in certificate else []),
+        *([_score(certificate, where)] if "score" in certificate else []),
     ]
 
 
-def _offer(nearest: Mapping[str, Any] | None) -> str:
+def _offer(nearest: Mapping[str, Any] | None, where: str) -> str:
     """Name the nearest promise."""
     if nearest is None:
         return "no policy here leaves early enough to be worth a promise"
     near = Promise(nearest["risk"], nearest["at_most"], nearest["confidence"])
-    return f"the nearest promise that these texts could prove: {near} ({nearest['speedup']:.2f} × as fast)"
+    return f"the nearest promise that {where} could prove: {near} ({nearest['speedup']:.2f} × as fast)"
 
 
-def _goal_reached(policy: Policy) -> list[str]:
+def _goal_reached(policy: Policy, where: str) -> list[str]:
     """Say what a policy for a speed-up or a latency comes to."""
     certificate = policy.certificate or {}
     [(goal, wanted)] = certificate["goal"].items()
@@ -61,15 +62,15 @@ def _goal_reached(policy: Policy) -> list[str]:
         reached += f", {certificate['latency_ms']:.3g} ms a text on average, one text at a time"
     return [
         f"{policy.name}, {_threshold(policy)}: {reached} (asked: {asked})",
-        _score(certificate),
-        "chosen on these texts and not promised for others: see exitpoll evaluate",
+        _score(certificate, where),
+        f"chosen on {where} and not promised for others: see exitpoll evaluate",
     ]
 
 
-def _score(certificate: Mapping[str, Any]) -> str:
+def _score(certificate: Mapping[str, Any], where: str) -> str:
     """Compare the score with the full model's."""
     score, full = (percent(certificate[name]) for name in ("score", "full_score"))
-    return f"{certificate['metric']} {score} % against {full} % of the full model, on these texts"
+    return f"{certificate['metric']} {score} % against {full} % of the full model, on {where}"
 
 
 def _threshold(policy: Policy) -> str:
