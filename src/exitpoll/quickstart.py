@@ -53,7 +53,7 @@ def steps(folder: Path, *, encoder: str, data: str, fast: bool) -> Iterator[Step
     """
     model = str(folder / "model")
     traces = {split: folder / f"{split}.safetensors" for split in ("calibration", "test")}
-    size = ["--limit", "1200", "--epochs", "1"] if fast else ["--epochs", "2"]
+    size = ["--limit", "1200", "--epochs", "1"] if fast else ["--epochs", "3", "--logs-per-epoch", "2"]
     texts, rounds = ("50", "1") if fast else ("100", "2")
     start = ["train", "--encoder", encoder, "--data", data, "--out", model, "--resume", *size]
     yield Step("Train a head after every layer", start, folder / "model")
