@@ -53,8 +53,10 @@ def steps(folder: Path, *, encoder: str, data: str, fast: bool) -> Iterator[Step
     """
     model = str(folder / "model")
     traces = {split: folder / f"{split}.safetensors" for split in ("calibration", "test")}
-    size = ["--limit", "1200", "--epochs", "1"] if fast else ["--epochs", "3", "--logs-per-epoch", "2"]
-    texts, rounds = ("50", "1") if fast else ("100", "2")
+    limit, epochs, logs, texts, rounds = ["--limit", "1000"], "1", "1", "30", "1"
+    if not fast:
+        limit, epochs, logs, texts, rounds = [], "3", "2", "100", "2"
+    size = [*limit, "--epochs", epochs, "--logs-per-epoch", logs]
     start = ["train", "--encoder", encoder, "--data", data, "--out", model, "--resume", *size]
     yield Step("Train a head after every layer", start, folder / "model")
     for split, trace in traces.items():
@@ -71,7 +73,7 @@ def steps(folder: Path, *, encoder: str, data: str, fast: bool) -> Iterator[Step
     answers = folder / "answers.jsonl"
     words = ["predict", model, "--input", str(folder / INPUT), "--output", str(answers), "--resume"]
     yield Step("Answer a few sentences", words, answers)
-    words = ["export", model, "--data", data]
+    words = ["export", model, *([] if fast else ["--data", data])]
     yield Step("Export it for ONNX Runtime", words, folder / "model" / "onnx" / "exported.json")
     words = ["bench", model, "--data", data, "--texts", texts, "--rounds", rounds, "--out", str(folder / "bench")]
     yield Step("Measure wall-clock time", [*words, "--batch-sizes", "1", "32"], folder / "bench" / "bench.json")
