@@ -611,6 +611,125 @@ def report(
 
 
 @app.command
+def search(
+    *,
+    encoder: str,
+    data: str,
+    out: Path,
+    method: str = "ours, votes",
+    seeds: Annotated[list[int] | None, Parameter(consume_multiple=True, negative="")] = None,
+    budget: int | None = None,
+    limit: int | None = None,
+    settings: Annotated[TrainingSettings | None, Parameter(name="*")] = None,
+) -> None:
+    """Search the paper's grid for the settings that are best on the calibration split; it goes on when cut off.
+
+    The grid: batch size 16, 32; learning rate 1e-5, 2e-5, 3e-5, 5e-5; epochs 3, 4, 5; and for ours the diversity
+    weight 0.1, 0.2, 0.3, 0.5; each with three seeds.
+
+    Example: exitpoll search --encoder google-bert/bert-base-uncased --data trec --out trec-search --budget 20
+
+    Args:
+        encoder: A hub name or folder of a pretrained encoder.
+        data: A file, a folder, a known task's name or a hub dataset's.
+        out: The folder for trials.
+        method: A row of the paper's tables, whose strategy scores a trial.
+        seeds: The seeds; 0, 1 and 2 by default.
+        budget: Do at most so many trials, chosen by Optuna; the whole grid by default.
+        limit: Train on at most this many texts.
+        settings: What the grid does not say.
+    """
+    from exitpoll.paper import RANGES
+    from exitpoll.reproducing import group_of, rows_named
+    from exitpoll.runs import Run
+    from exitpoll.searching import search as search_grid
+
+    quieten_transformers()
+    [row] = rows_named([method])
+    base = replace(settings or TrainingSettings(), method=row.method, **dict(row.settings))
+    found = search_grid(
+        Run(data, encoder, base, limit=limit, prune=row.prune),
+        row,
+        RANGES[group_of(data)],
+        out,
+        seeds=seeds or (0, 1, 2),
+        budget=budget,
+        advance=lambda number, total, words: say(f"trial {number + 1} of {total}: {words}"),
+    )
+    say(f"best of {found.trials} trials ({found.pruned} ended early): {100 * found.score:.1f} on the calibration split")
+    say(" ".join(f"--{name.replace('_', '-')} {value}" for name, value in found.settings.items()))
+
+
+@app.command
+def reproduce(
+    what: Literal["binary", "multiclass", "all"] = "all",
+    /,
+    *,
+    encoder: str,
+    out: Path,
+    data: str | None = None,
+    tasks: Annotated[list[str] | None, Parameter(consume_multiple=True, negative="")] = None,
+    methods: Annotated[list[str] | None, Parameter(consume_multiple=True, negative="")] = None,
+    seeds: Annotated[list[int] | None, Parameter(consume_multiple=True, negative="")] = None,
+    limit: int | None = None,
+    presets: bool = False,
+    pooling: Literal["mean", "first", "pooler"] = "mean",
+    settings: Annotated[TrainingSettings | None, Parameter(name="*")] = None,
+) -> None:
+    """Repeat the paper's tables with runs of one's own; what is done is kept, and a job that was cut off goes on.
+
+    Example: exitpoll reproduce binary --encoder albert/albert-base-v2 --out paper
+
+    Args:
+        what: The table of binary tasks, that of multi-class tasks, or both.
+        encoder: A hub name or folder of a pretrained encoder.
+        out: The folder for runs, traces and tables.
+        data: A folder with a folder for each task; the hub by default.
+        tasks: Which tasks; the table's by default.
+        methods: Which rows of the table, by name; all by default.
+        seeds: The seeds, each a run of its own; 0 by default.
+        limit: Train on at most this many texts.
+        presets: Use the paper's settings of each task (its Table 5).
+        pooling: What a head reads.
+        settings: How to train, the same for all methods.
+    """
+    from exitpoll.folders import write_json, write_text
+    from exitpoll.model import read_config
+    from exitpoll.paper import BINARY, MULTICLASS
+    from exitpoll.progress import training_bars
+    from exitpoll.reproducing import Plan, as_plain, cells, check_tasks, rows_named, tables
+    from exitpoll.runs import execute_all
+
+    quieten_transformers()
+    wanted = tasks or {"binary": BINARY, "multiclass": MULTICLASS, "all": (*BINARY, *MULTICLASS)}[what]
+    check_tasks(wanted)
+    plan = Plan(
+        encoder,
+        read_config(encoder).num_hidden_layers,
+        data=data,
+        tasks=wanted,
+        rows=rows_named(methods),
+        seeds=seeds or [0],
+        limit=limit,
+        settings=settings or TrainingSettings(),
+        presets=presets,
+        pooling=pooling,
+    )
+    with training_bars(errors) as on_progress:
+        outcomes = execute_all(
+            plan.runs(),
+            out / "runs",
+            advance=lambda number, total, run: say(f"run {number + 1} of {total}: {run.name}"),
+            on_progress=on_progress,
+        )
+    found = cells(plan, outcomes)
+    write_json(out / "cells.json", as_plain(found))
+    write_text(out / "tables.md", tables(plan, found))
+    say(tables(plan, found))
+    say(f"wrote {out}/cells.json and tables.md; every run is in {out}/runs")
+
+
+@app.command
 def quickstart(
     *, encoder: str = "embedded", data: str = "embedded", fast: bool = False, out: Path | None = None
 ) -> None:
@@ -715,6 +834,8 @@ _ON_AGAIN = {
     "train": "stopped; it goes on with the same command and --resume",
     "predict": "stopped; it goes on with the same command and --resume",
     "quickstart": "stopped; the same command goes on from here",
+    "search": "stopped; the same command goes on from here",
+    "reproduce": "stopped; the same command goes on from here",
 }
 
 

@@ -25,6 +25,7 @@ class ExitConfig(PreTrainedConfig):
         pooling: What a head reads: the "mean" of the tokens, the "first" token, or the encoder's own "pooler".
         head_dropout: Dropout before a head's last linear map.
         max_length: Longest text read, in tokens.
+        layer_drop: How likely each layer is to be skipped in training (LayerDrop).
         strategy: The strategy that goes with the method the heads were trained by.
         problem_type: As in transformers; regression for one label and single-label classification for more by default.
     """
@@ -42,6 +43,7 @@ class ExitConfig(PreTrainedConfig):
     pooling: str = "mean"
     head_dropout: float = 0.1
     max_length: int = 128
+    layer_drop: float = 0.0
     strategy: str | None = None
     problem_type: str | None = None
 

@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from torch import Tensor, arange, ones_like
+from torch import Tensor, arange, ones_like, rand
 from torch.nn import functional
 from transformers import PreTrainedConfig
 from transformers.masking_utils import create_bidirectional_mask, create_bidirectional_sliding_window_mask
@@ -312,13 +312,14 @@ def family_of(config: PreTrainedConfig) -> Family:
     return FAMILIES[config.model_type]
 
 
-def walk(encoder: Encoder, tokens: Tokens, depth: int) -> Iterator[Tensor]:
+def walk(encoder: Encoder, tokens: Tokens, depth: int, *, drop: float = 0.0) -> Iterator[Tensor]:
     """Run an encoder layer by layer.
 
     Args:
         encoder: A transformers encoder of a known family.
         tokens: What the tokenizer gave, padded to one length.
         depth: How many layers to run.
+        drop: How likely each layer is to be skipped (LayerDrop, Fan et al., 2020).
 
     Yields:
         The hidden states after layers 1, 2, … depth, each (texts, tokens, width).
@@ -327,5 +328,6 @@ def walk(encoder: Encoder, tokens: Tokens, depth: int) -> Iterator[Tensor]:
     hidden = family.embed(encoder, tokens)
     context = family.context(encoder, hidden, tokens.get("attention_mask"))
     for index in range(depth):
-        hidden = family.layer(encoder, hidden, context, index)
+        if drop == 0.0 or rand(()) >= drop:
+            hidden = family.layer(encoder, hidden, context, index)
         yield hidden

@@ -88,6 +88,7 @@ class TrainingSettings:
         neighbours: Compare a head with only so many heads before it.
         last_diversity: Keep the diversity term of the last head.
         temperature: Softens self-distillation.
+        layer_drop: How likely each layer is to be skipped in training (LayerDrop).
         epochs: Passes over the training texts, in each stage.
         batch_size: Texts in a training batch.
         learning_rate: Highest learning rate of the encoder.
@@ -114,6 +115,7 @@ class TrainingSettings:
     neighbours: int | None = None
     last_diversity: bool = True
     temperature: float = 1.0
+    layer_drop: float = 0.0
     epochs: int = 3
     batch_size: int = 32
     learning_rate: float = 5e-5
@@ -178,6 +180,7 @@ def _check_ranges(settings: TrainingSettings) -> None:
         "max_length": (3, math.inf),
         "seed": (0, 2**32 - 1),
         "warmup": (0, 0.999),
+        "layer_drop": (0, 0.999),
         "weight_decay": (0, 1),
     }
     for name, (least, most) in ranges.items():

@@ -304,7 +304,8 @@ class EarlyExitModel(PreTrainedModel):
             Each exit's number, from 0, and what its head may read, (texts, tokens, width).
         """
         numbers = {layer: number for number, layer in enumerate(self.config.exits)}
-        for layer, hidden in enumerate(walk(self.encoder, tokens, self.config.exits[-1]), start=1):
+        drop = self.config.layer_drop if self.training else 0.0
+        for layer, hidden in enumerate(walk(self.encoder, tokens, self.config.exits[-1], drop=drop), start=1):
             if layer in numbers:
                 yield numbers[layer], self.family.read(self.encoder, hidden)
 

@@ -1,0 +1,69 @@
+"""The paper's experiments as data: which tasks, which methods by which strategies, which settings."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+from exitpoll.methods import MethodName
+from exitpoll.policy import Policy
+
+BINARY = ("cola", "mrpc", "qqp", "rte", "sst2")
+MULTICLASS = ("agnews", "sst5", "trec")
+BEYOND = ("nsmc",)  # not in the paper, and binary: Korean film reviews
+RANGES = {"binary": (1.3, 2.0), "multiclass": (1.3, 2.3)}  # of speed-ups, in which the best threshold is looked for
+STARTS = {"rte": ("mnli", "snli")}  # tasks that start from a checkpoint of another, the first there is
+
+# Table 5, "Hyperparameters used in our experiments".
+PRESETS: dict[str, dict[str, Any]] = {
+    "mrpc": {"learning_rate": 5e-5, "batch_size": 32, "epochs": 3, "warmup": 0.1, "diversity_weight": 0.1},
+    "sst2": {"learning_rate": 1e-5, "batch_size": 16, "epochs": 5, "warmup": 0.0, "diversity_weight": 0.5},
+    "qnli": {"learning_rate": 2e-5, "batch_size": 32, "epochs": 3, "warmup": 0.1, "diversity_weight": 0.5},
+    "rte": {"learning_rate": 3e-5, "batch_size": 16, "epochs": 5, "warmup": 0.1, "diversity_weight": 0.1},
+    "agnews": {"learning_rate": 1e-5, "batch_size": 32, "epochs": 5, "warmup": 0.1, "diversity_weight": 0.5},
+    "trec": {"learning_rate": 2e-5, "batch_size": 16, "epochs": 4, "warmup": 0.1, "diversity_weight": 0.3},
+    "sst5": {"learning_rate": 2e-5, "batch_size": 16, "epochs": 3, "warmup": 0.2, "diversity_weight": 0.1},
+}
+
+# The appendix: "we perform grid search over …".
+GRID: dict[str, Sequence[Any]] = {
+    "batch_size": (16, 32),
+    "learning_rate": (1e-5, 2e-5, 3e-5, 5e-5),
+    "epochs": (3, 4, 5),
+    "diversity_weight": (0.1, 0.2, 0.3, 0.5),
+}
+
+
+@dataclass(frozen=True)
+class Row:
+    """One row of the tables of results."""
+
+    name: str
+    method: MethodName
+    strategies: Sequence[str | Policy] = ()  # candidates for the threshold search; none for a static model
+    share: float | None = None  # of the layers, for a static model
+    prune: Literal["layers", "heads"] | None = None  # what half of the static model to drop
+    settings: Mapping[str, Any] = field(default_factory=dict)  # beside the method's own
+    beyond: bool = False  # not in the paper
+
+
+_STATIC: dict[str, Any] = {"objective": "relevancy", "schedule": "joint", "weights": "uniform", "diversity_weight": 0.0}
+
+ROWS: tuple[Row, ...] = (
+    Row("full model", "ensemble", share=1.0, settings=_STATIC),
+    Row("first half", "ensemble", share=0.5, settings=_STATIC),
+    Row("first three quarters", "ensemble", share=0.75, settings=_STATIC),
+    Row("LayerDrop", "ensemble", share=1.0, prune="layers", settings={**_STATIC, "layer_drop": 0.5}),
+    Row("HeadPrune", "ensemble", share=1.0, prune="heads", settings=_STATIC),
+    Row("DeeBERT", "deebert", ["entropy"]),
+    Row("RightTool", "righttool", ["max_prob"]),
+    Row("FastBERT", "fastbert", [Policy("entropy", settings={"normalised": True})]),
+    Row("PABEE", "pabee", ["patience"]),
+    Row("ours, patience", "ensemble", ["patience"]),
+    Row("ours, votes", "ensemble", ["votes"]),
+    Row("ours, soft votes", "ensemble", ["soft_votes"], beyond=True),
+    Row("ours, entropy", "ensemble", ["entropy"], beyond=True),
+    Row("ours, hybrid", "ensemble", ["hybrid"], beyond=True),
+    Row("ours, learned", "ensemble", ["learned"], beyond=True),
+)

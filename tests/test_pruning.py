@@ -1,0 +1,109 @@
+"""Pruned models compute what is left of the whole, and nothing else."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import torch
+
+from exitpoll import EarlyExitModel, InputError
+from exitpoll.pruning import attentions, every_other, head_importance, keep_layers, prune_heads, speedup_of
+from tests.tiny import save_tiny, tiny_tokenizer
+
+TEXTS = ["good film", "the plot is bad", "so so", "good good good"]
+
+
+def static(name, folder, layers=3):
+    save_tiny(name, folder)
+    torch.manual_seed(0)
+    return EarlyExitModel.from_encoder(folder, labels=3, exits=[layers]).eval()
+
+
+def tokens(labels=True):
+    found = dict(tiny_tokenizer()(TEXTS, padding=True, return_tensors="pt"))
+    return {**found, "labels": torch.tensor([0, 1, 2, 0])} if labels else found
+
+
+@pytest.mark.parametrize("name", ["bert", "roberta", "distilbert", "modernbert with mean pooling"])
+def test_keeping_all_layers_changes_nothing_and_fewer_are_a_smaller_model(name, tmp_path):
+    model = static(name, tmp_path)
+    given = {key: value for key, value in tokens(labels=False).items() if key != "token_type_ids"}
+    with torch.no_grad():
+        expected = model(**given).logits
+        torch.testing.assert_close(keep_layers(model, [1, 2, 3])(**given).logits, expected)
+        smaller = keep_layers(model, [1, 3])
+        assert smaller.config.exits == [2]
+        assert not torch.allclose(smaller(**given).logits, expected)
+    assert speedup_of(model, smaller) == pytest.approx(1.5)
+
+
+def test_layers_that_share_weights_are_run_less_often(tmp_path):
+    model = static("albert", tmp_path)
+    smaller = keep_layers(model, [1, 3])
+    assert smaller.config.exits == [2]
+    assert speedup_of(model, smaller) == pytest.approx(1.5)
+
+
+@pytest.mark.parametrize(("layers", "kept"), [(12, [2, 4, 6, 8, 10, 12]), (3, [1, 3]), (1, [1])])
+def test_every_other_layer_and_the_last(layers, kept):
+    assert every_other(layers) == kept
+
+
+def test_layers_that_are_not_there(tmp_path):
+    model = static("bert", tmp_path)
+    with pytest.raises(InputError, match="only layers that it has can stay"):
+        keep_layers(model, [1, 4])
+
+
+@pytest.mark.parametrize("name", ["bert", "albert", "distilbert", "electra"])
+def test_a_head_that_says_nothing_is_cut_first_and_not_missed(name, tmp_path):
+    model = static(name, tmp_path)
+    found = attentions(model.encoder)
+    size = found[0].size
+    for each in found:  # the first head of every attention gives zeros
+        owner, name_of_value = each.inputs[2]
+        getattr(owner, name_of_value).weight.data[:size] = 0
+        getattr(owner, name_of_value).bias.data[:size] = 0
+    given = tokens()
+    if name == "distilbert":
+        given.pop("token_type_ids", None)
+    importance = head_importance(model, [given])
+    assert importance.shape == (len(found), found[0].heads)
+    np.testing.assert_allclose(importance[:, 0], 0, atol=1e-7)
+    assert (importance[:, 1:] > 0).all()
+    with torch.no_grad():
+        expected = model(**given).logits
+        smaller = prune_heads(model, importance, share=1 / found[0].heads)
+        torch.testing.assert_close(smaller(**given).logits, expected)
+    assert [each.heads for each in attentions(smaller.encoder)] == [found[0].heads - 1] * len(found)
+    assert speedup_of(model, smaller) > 1
+
+
+def test_every_attention_keeps_a_head(tmp_path):
+    model = static("bert", tmp_path)
+    importance = head_importance(model, [tokens()])
+    smaller = prune_heads(model, importance, share=0.99)
+    assert {each.heads for each in attentions(smaller.encoder)} == {1}
+    with pytest.raises(InputError, match="share 1 must be"):
+        prune_heads(model, importance, share=1)
+
+
+def test_an_attention_of_another_kind(tmp_path):
+    model = static("modernbert with mean pooling", tmp_path)
+    with pytest.raises(InputError, match="cannot be cut into heads here"):
+        attentions(model.encoder)
+
+
+def test_layers_are_skipped_in_training_alone(tmp_path):
+    model = static("bert", tmp_path)
+    given = tokens(labels=False)
+    expected = model(**given).logits
+    model.config.layer_drop = 0.999
+    torch.testing.assert_close(model(**given).logits, expected)
+    for module in model.modules():
+        if isinstance(module, torch.nn.Dropout):
+            module.p = 0.0
+    model.train()
+    torch.manual_seed(0)
+    hidden = model.family.embed(model.encoder, given)
+    torch.testing.assert_close(model(**given).logits, model.answer(0, hidden, given["attention_mask"]))

@@ -1,0 +1,143 @@
+"""Runs are kept by their settings, rows that differ in strategy share a run, and figures come from test texts."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from exitpoll import InputError, TrainingSettings
+from exitpoll.paper import BINARY, GRID, MULTICLASS, PRESETS, ROWS
+from exitpoll.reproducing import Plan, cells, check_tasks, group_of, table
+from exitpoll.runs import Run, execute, execute_all
+from tests.tiny import write_toy_folder
+
+FAST = TrainingSettings(epochs=1, logs_per_epoch=1)
+
+
+@pytest.fixture(scope="module")
+def data(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("data")
+    for name in ("trec", "rte", "snli"):
+        write_toy_folder(folder / name, train=96, others=48)
+    return folder
+
+
+@pytest.fixture(scope="module")
+def cache(tmp_path_factory):
+    return tmp_path_factory.mktemp("cache")
+
+
+@pytest.fixture
+def plan(data, encoder_folder):
+    return Plan(str(encoder_folder), layers=3, data=str(data), tasks=["trec"], settings=FAST)
+
+
+def test_rows_that_differ_in_their_strategy_share_a_run(plan):
+    names = [run.name for run in plan.runs()]
+    assert len(names) == len(set(names)) == 9  # of three layers half are two, and three quarters too
+    assert all(name.startswith("trec-") for name in names)
+
+
+def test_a_name_follows_from_all_settings_and_no_path(plan, data, encoder_folder):
+    run = plan.run("trec", ROWS[0], 0)
+    assert run.name == replace(run, data=f"/elsewhere/{run.task}").name
+    others = [
+        replace(run, settings=replace(run.settings, seed=1)),
+        replace(run, settings=replace(run.settings, learning_rate=1e-5)),
+        replace(run, exits=None),
+        replace(run, limit=10),
+        replace(run, pooling="first"),
+        replace(run, prune="heads"),
+        replace(run, start=run),
+    ]
+    assert len({run.name, *(other.name for other in others)}) == 8
+    assert str(data) not in json.dumps(run.identity)
+
+
+def test_from_runs_to_tables(plan, cache):
+    seen = []
+    outcomes = execute_all(plan.runs(), cache, advance=lambda *done: seen.append(done[:2]))
+    assert seen == [(number, 9) for number in range(9)]
+    assert not list(cache.glob("*/model"))
+    found = cells(plan, outcomes)
+    assert [each.row for each in found] == [row.name for row in ROWS]
+    by_row = {each.row: each for each in found}
+    assert by_row["first half"].speedup == pytest.approx(1.5)
+    assert by_row["LayerDrop"].speedup == pytest.approx(1.5)
+    assert by_row["HeadPrune"].speedup > 1
+    for each in found:
+        assert 0 <= each.score <= 1
+        assert each.low <= each.score <= each.high
+        if each.policy is not None:
+            assert each.speedup > 1
+            assert not np.isnan(each.score_on_dev)
+    written = table(found, ["trec"], [row.name for row in ROWS])
+    assert written.count("\n") == len(ROWS) + 1
+    assert f"results/runs/{by_row['ours, votes'].run}.json" in written
+
+    again = execute(plan.run("trec", ROWS[-1], 0), cache)
+    assert again.summary["seconds"] == outcomes[-1].summary["seconds"]  # it was found, not done anew
+    assert not (again.folder / "model").exists()
+    assert (again.folder / "training.jsonl").exists()
+
+
+def test_a_task_may_start_from_another(plan, cache):
+    run = plan.run("rte", ROWS[0], 0)
+    assert run.start is not None
+    assert run.start.task == "snli"
+    outcome = execute(run, cache)
+    assert (cache / run.start.name / "encoder" / "config.json").exists()
+    assert outcome.summary["start"]["task"] == "snli"
+
+
+def test_presets_are_those_of_the_paper(plan):
+    preset = replace(plan, presets=True)
+    ours, theirs = (preset.run("trec", next(row for row in ROWS if row.name == name), 0).settings
+                    for name in ("ours, votes", "PABEE"))  # fmt: skip
+    assert (ours.learning_rate, ours.batch_size, ours.epochs, ours.diversity_weight) == (2e-5, 16, 4, 0.3)
+    assert (theirs.learning_rate, theirs.resolved().diversity_weight) == (2e-5, 0.0)
+    assert {len(values) for values in PRESETS.values()} == {5}
+    assert set(GRID) == {"batch_size", "learning_rate", "epochs", "diversity_weight"}
+
+
+def test_tables_of_tasks():
+    assert [group_of(task) for task in ("SST-2", "cola", "trec", "ag_news", "nsmc")] == [
+        *("binary", "binary"),
+        *("multiclass", "multiclass", "binary"),
+    ]
+    check_tasks([*BINARY, *MULTICLASS, "nsmc"])
+    with pytest.raises(InputError, match="task 'other' is unknown"):
+        check_tasks(["other"])
+
+
+def test_a_folder_without_a_task(plan):
+    with pytest.raises(InputError, match="has no folder 'cola'"):
+        plan.run("cola", ROWS[0], 0)
+
+
+def test_spread_over_seeds(plan, cache):
+    seeds = replace(plan, seeds=(0, 1), rows=[ROWS[0]])
+    found = cells(seeds, execute_all(seeds.runs(), cache, advance=lambda *_: None))
+    assert "±" in table(found, ["trec"], ["full model"])
+
+
+def test_run_is_plain():
+    assert Run("a/b", "c", FAST).task == "b"
+
+
+def test_the_verb(run, data, encoder_folder, tmp_path):
+    arguments = ["--encoder", encoder_folder, "--data", data, "--out", tmp_path / "out", "--tasks", "trec"]
+    small = ["--methods", "full model", "ours, votes", "--epochs", "1", "--logs-per-epoch", "1"]
+    code, printed, error = run("reproduce", "multiclass", *arguments, *small)
+    assert code == 0, error
+    assert "run 2 of 2: trec-ensemble-s0-" in printed
+    assert "## Multi-class tasks" in (tmp_path / "out" / "tables.md").read_text()
+    found = json.loads((tmp_path / "out" / "cells.json").read_text())
+    assert [each["row"] for each in found] == ["full model", "ours, votes"]
+    assert (tmp_path / "out" / "runs" / found[0]["run"] / "run.json").exists()
+    code, _, error = run("reproduce", "multiclass", *arguments, "--methods", "magic")
+    assert code == 2
+    assert "method 'magic' is in no table" in error

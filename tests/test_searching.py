@@ -1,0 +1,98 @@
+"""A search keeps its trials, goes on where it was cut off, ends hopeless ones early and finds the best settings."""
+
+from __future__ import annotations
+
+import sys
+
+import pytest
+
+from exitpoll import InputError, TrainingSettings, searching
+from exitpoll.paper import GRID, ROWS
+from exitpoll.runs import Outcome, Run
+from exitpoll.searching import search
+from exitpoll.trainer import Progress
+from tests.tiny import write_toy_folder
+
+VOTES = next(row for row in ROWS if row.name == "ours, votes")
+PABEE = next(row for row in ROWS if row.name == "PABEE")
+SMALL = {"batch_size": (16, 32), "learning_rate": (1e-5, 5e-5)}
+RUN = Run("trec", "encoder", TrainingSettings())
+
+
+@pytest.fixture
+def world(monkeypatch):
+    """Runs whose score is known: larger learning rates are better, and seeds differ."""
+    done = []
+
+    def execute(run, cache, on_progress):
+        done.append(run)
+        score = run.settings.learning_rate * 1e4 + 0.01 * run.settings.seed
+        for step in (1, 2, 4):
+            on_progress(Progress("all", step, 4, exit_scores=[score]))
+        return Outcome(run, cache / run.name)
+
+    monkeypatch.setattr(searching, "execute", execute)
+    monkeypatch.setattr(searching, "score_of", lambda outcome, row, speedups: outcome.run.settings.learning_rate * 1e4)
+    return done
+
+
+def test_the_whole_grid_is_tried_and_the_best_found(world, tmp_path):
+    seen = []
+    found = search(
+        RUN, VOTES, (1.3, 2.3), tmp_path, grid=SMALL, seeds=(0, 1), advance=lambda *done: seen.append(done[:2])
+    )
+    assert len(world) == 8
+    assert seen == [(number, 8) for number in range(8)]
+    assert found.settings["learning_rate"] == 5e-5
+    assert found.trials == 8
+    again = search(RUN, VOTES, (1.3, 2.3), tmp_path, grid=SMALL, seeds=(0, 1))
+    assert len(world) == 8  # nothing was left to do
+    assert again == found
+
+
+def test_it_goes_on_where_it_was_cut_off(world, tmp_path, monkeypatch):
+    def cut_off(number, total, words):
+        if number == 3:
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        search(RUN, VOTES, (1.3, 2.3), tmp_path, grid=SMALL, seeds=(0,), advance=cut_off)
+    assert len(world) == 3
+    assert search(RUN, VOTES, (1.3, 2.3), tmp_path, grid=SMALL, seeds=(0,)).trials == 4
+    assert len(world) == 4
+
+
+def test_hopeless_trials_end_early(world, tmp_path):
+    grid = {"learning_rate": (5e-5, 4e-5, 3e-5, 2e-5, 1e-5, 1e-6, 1e-7, 1e-8)}
+    found = search(RUN, VOTES, (1.3, 2.3), tmp_path, grid=grid, seeds=(0, 1, 2))
+    assert found.pruned > 0
+    assert found.settings["learning_rate"] == 5e-5
+
+
+def test_a_budget_is_kept(world, tmp_path):
+    search(RUN, VOTES, (1.3, 2.3), tmp_path, grid=GRID, budget=3)
+    assert len(world) == 3
+    with pytest.raises(InputError, match="budget 0 must be at least 1"):
+        search(RUN, VOTES, (1.3, 2.3), tmp_path, budget=0)
+
+
+def test_the_diversity_weight_is_searched_for_ours_alone(world, tmp_path):
+    grid = {"diversity_weight": (0.1, 0.2)}
+    search(RUN, PABEE, (1.3, 2.3), tmp_path / "a", grid=grid, seeds=(0,))
+    search(RUN, VOTES, (1.3, 2.3), tmp_path / "b", grid=grid, seeds=(0,))
+    assert len(world) == 1 + 2
+
+
+def test_without_optuna(tmp_path, monkeypatch):
+    monkeypatch.setitem(sys.modules, "optuna", None)
+    with pytest.raises(InputError, match=r"searching for settings needs more packages: .*exitpoll\[search\]"):
+        search(RUN, VOTES, (1.3, 2.3), tmp_path)
+
+
+def test_the_verb(run, tmp_path, encoder_folder):
+    write_toy_folder(tmp_path / "toy", train=64, others=48)
+    arguments = ["--encoder", encoder_folder, "--data", tmp_path / "toy", "--out", tmp_path / "s", "--budget", "1"]
+    code, printed, error = run("search", *arguments, "--seeds", "0", "--logs-per-epoch", "1")
+    assert code == 0, error
+    assert "best of 1 trials" in printed
+    assert "--learning-rate" in printed
