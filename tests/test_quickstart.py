@@ -9,6 +9,7 @@ import pytest
 
 from exitpoll import InputError, cli, quickstart
 from exitpoll.quickstart import steps
+from exitpoll.verbs import study
 from tests.tiny import write_toy_folder
 
 
@@ -34,7 +35,7 @@ def test_from_nothing_to_a_report(start, tmp_path, monkeypatch):
         assert cli.app.parse_args(shlex.split(command)[2:], exit_on_error=False)
 
     ran = []
-    monkeypatch.setattr(cli, "_run", lambda words: not ran.append(words[0]))
+    monkeypatch.setattr(study, "_run", lambda words: not ran.append(words[0]))
     code, printed, _ = start()
     assert code == 0
     assert printed.count("(done before)") == 10
@@ -45,7 +46,7 @@ def test_from_nothing_to_a_report(start, tmp_path, monkeypatch):
 
 
 def test_it_goes_on_with_the_step_it_was_at(start, tmp_path, monkeypatch):
-    original, ran = cli._run, []
+    original, ran = study._run, []
 
     def cut_off(words):
         ran.append(words[0])
@@ -53,7 +54,7 @@ def test_it_goes_on_with_the_step_it_was_at(start, tmp_path, monkeypatch):
             raise KeyboardInterrupt
         return original(words)
 
-    monkeypatch.setattr(cli, "_run", cut_off)
+    monkeypatch.setattr(study, "_run", cut_off)
     code, _, error = start()
     assert code == 130
     assert "the same command goes on from here" in error
@@ -76,15 +77,15 @@ def test_folders_of_others_are_left_alone(start, run, tmp_path):
 
 
 def test_a_promise_that_cannot_be_kept_is_no_reason_to_stop(monkeypatch):
-    monkeypatch.setattr(cli, "app", lambda *_, **__: (_ for _ in ()).throw(SystemExit(1)))
-    assert not cli._run(["calibrate"])
-    monkeypatch.setattr(cli, "app", lambda *_, **__: (_ for _ in ()).throw(InputError("too few texts")))
-    assert not cli._run(["calibrate"])
+    monkeypatch.setattr(study, "app", lambda *_, **__: (_ for _ in ()).throw(SystemExit(1)))
+    assert not study._run(["calibrate"])
+    monkeypatch.setattr(study, "app", lambda *_, **__: (_ for _ in ()).throw(InputError("too few texts")))
+    assert not study._run(["calibrate"])
     with pytest.raises(InputError):
-        cli._run(["train"])
-    monkeypatch.setattr(cli, "app", lambda *_, **__: (_ for _ in ()).throw(SystemExit(2)))
+        study._run(["train"])
+    monkeypatch.setattr(study, "app", lambda *_, **__: (_ for _ in ()).throw(SystemExit(2)))
     with pytest.raises(SystemExit):
-        cli._run(["calibrate"])
+        study._run(["calibrate"])
 
 
 def test_its_input_is_written_once(tmp_path):
@@ -104,8 +105,8 @@ def test_what_is_missing_is_said_first(monkeypatch):
 
 def test_where_no_promise_can_be_kept_it_goes_on_without(start, tmp_path, monkeypatch):
     ran = []
-    monkeypatch.setattr(cli, "_run", lambda words: ran.append(words) or "--max-drop" not in words)
-    monkeypatch.setattr(cli, "_layers", lambda model: 3)
+    monkeypatch.setattr(study, "_run", lambda words: ran.append(words) or "--max-drop" not in words)
+    monkeypatch.setattr(study, "_layers", lambda model: 3)
     (tmp_path / "out").mkdir()
     monkeypatch.setattr(quickstart, "answers_in_words", lambda path, layers: [])
     code, printed, _ = start()

@@ -1,0 +1,61 @@
+"""The verbs of the command line, one function each; this module has what they share.
+
+Whatever takes long to import is imported by the verb that needs it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Annotated, Literal
+
+from cyclopts import App, Parameter
+
+from exitpoll import __version__
+from exitpoll.errors import MissingExtraError
+
+app = App(
+    name="exitpoll",
+    help="Text classifiers that stop reading as soon as they are sure.\n\nExample: exitpoll quickstart --fast",
+    version=__version__,
+    help_format="plaintext",
+    suppress_keyboard_interrupt=False,
+)
+
+
+Names = Annotated[list[str] | None, Parameter(consume_multiple=True, negative="")]
+Numbers = Annotated[list[int] | None, Parameter(consume_multiple=True, negative="")]
+Split = Literal["train", "calibration", "test", "all"]  # as in opening, whose imports can wait
+
+
+@dataclass(frozen=True)
+class Reading:
+    """Which columns of the data to read, and how; found by convention if not named.
+
+    Args:
+        task: The known task whose metric to use, where the name of the data does not say it.
+        text_column: The column of the text.
+        pair_column: The column of the second text of a pair.
+        label_column: The column of the label.
+    """
+
+    task: str | None = None
+    text_column: str | None = None
+    pair_column: str | None = None
+    label_column: str | None = None
+
+
+def try_to_draw(draw: Callable[[], None]) -> str:
+    """Draw a figure, or say why there is none.
+
+    Args:
+        draw: Draws and writes it.
+
+    Returns:
+        Nothing, or the reason, to stand behind what was written.
+    """
+    try:
+        draw()
+    except MissingExtraError as missing:
+        return f"; no figure: {missing}"
+    return ""
