@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import shutil
+from dataclasses import replace
 
 from exitpoll import Policy
 from exitpoll.card import OURS, model_card, write_card
+from exitpoll.exported import Manifest
 
 
 def test_training_writes_a_card(model_folder):
@@ -47,6 +49,13 @@ def test_an_export_says_so(exported_folder):
     card = model_card(exported_folder, "model, onnx")
     assert "exported for ONNX Runtime in float32" in card
     assert "pip install 'exitpoll[onnx]'" in card
+
+
+def test_int8_is_not_said_to_have_the_scores_of_float32(exported_folder, model_folder, tmp_path):
+    folder = shutil.copytree(exported_folder, tmp_path / "int8")
+    shutil.copy(model_folder / "training.json", folder)
+    replace(Manifest.load(folder), precision="int8").save(folder)
+    assert "the float32 model's accuracy, in %" in model_card(folder, "model")
 
 
 def test_whatever_is_missing_or_broken_is_left_out(tmp_path):

@@ -12,6 +12,7 @@ from exitpoll.errors import InputError
 from exitpoll.evaluation import evaluate
 from exitpoll.policy import Policy
 from exitpoll.trace import Trace
+from exitpoll.wording import verdict
 from tests.samples import multi_label_trace, random_trace, regression_trace
 from tests.test_calibration import clear_trace
 
@@ -145,6 +146,14 @@ def test_without_labels_agreement_is_measured():
     assert found.rows[1].score.value == 1
     assert found.rows[0].score.value == pytest.approx(1 - found.rows[0].differs)
     assert found.promise.held
+
+
+def test_without_labels_a_promise_on_accuracy_cannot_be_checked():
+    policy = calibrate(clear_trace(0), "entropy", max_drop=0.05, risk="accuracy")
+    assert evaluate(clear_trace(5), policy).promise is not None
+    found = evaluate(Trace(clear_trace(5).logits), policy)
+    assert found.promise is None
+    assert any("cannot be checked on texts without labels: an accuracy" in line for line in verdict(found, policy))
 
 
 def test_same_answers_have_the_same_intervals():

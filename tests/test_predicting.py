@@ -278,3 +278,9 @@ def test_the_verb(run, model_folder, source, tmp_path, monkeypatch):
     code, printed, err = run("predict", model_folder, "--input", "-")
     assert code == 0, err
     assert json.loads(printed)["text"] == "good film"
+
+
+def test_standard_input_is_answered_on_standard_output_alone(run, model_folder, tmp_path):
+    code, _, error = run("predict", model_folder, "--input", "-", "--output", tmp_path / "out.csv")
+    assert code == 2
+    assert "leave out --output, or name a file" in error

@@ -47,7 +47,8 @@ def model_card(folder: Path, name: str) -> str:
     summary, exported = (read_json(folder / file) or {} for file in ("training.json", "exported.json"))
     policy = _policy(folder / "policy.json")
     parts = [HEADER, OURS, f"# {name}", *_what(folder, exported), *_use(exported)]
-    parts += [*_exits(summary), *_leaving(policy), *_training(summary)]
+    of = "the float32 model's " if exported.get("precision") == "int8" else ""
+    parts += [*_exits(summary, of), *_leaving(policy), *_training(summary)]
     return "\n\n".join(parts) + "\n"
 
 
@@ -75,7 +76,7 @@ def _use(exported: Mapping[str, Any]) -> Iterator[str]:
     yield 'engine = Engine.load("this folder")\nprint(engine(["a text", "another text"]))\n```'
 
 
-def _exits(summary: Mapping[str, Any]) -> Iterator[str]:
+def _exits(summary: Mapping[str, Any], of: str) -> Iterator[str]:
     """Tabulate the score of every exit."""
     layers, scores = summary.get("layers"), summary.get("scores")
     if not layers or not isinstance(scores, Mapping):
@@ -86,7 +87,7 @@ def _exits(summary: Mapping[str, Any]) -> Iterator[str]:
     rows = [_row(["after layer", *titles]), _row(["---"] * (1 + len(splits)))]
     for number, layer in enumerate(layers):
         rows.append(_row([str(layer), *(f"{100 * scores[name]['exit_scores'][number]:.1f}" for name in splits)]))
-    yield f"## Exits\n\n{summary.get('metric')}, in %, if every text left there:\n\n" + "\n".join(rows)
+    yield f"## Exits\n\n{of}{summary.get('metric')}, in %, if every text left there:\n\n" + "\n".join(rows)
 
 
 def _leaving(policy: Policy | None) -> Iterator[str]:

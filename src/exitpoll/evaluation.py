@@ -102,6 +102,8 @@ def evaluate(
     decided |= oracles(trace) if labelled else {}
     decisions, full = decided["policy"], decided["full model"]
     promise = Promise.of(policy) if (policy.certificate or {}).get("met") else None
+    if promise is not None and promise.risk == "accuracy" and not labelled:
+        promise = None  # who is right cannot be told
     losses = None if promise is None else losses_of(trace, decisions.answer, full.answer, promise.risk)
     scores, lost = _bootstrap(trace, list(decided.values()), metric, losses, resamples, seed)
     rows = [

@@ -109,7 +109,9 @@ def verdict(evaluation: Evaluation, policy: Policy) -> list[str]:
         promise = Promise.of(policy)
         return ["the policy never leaves early" + (f": cannot be promised: {promise}" if promise else "")]
     lines = [f"policy: {policy.name}, {_threshold(policy)}"]
-    if kept is None:
+    if kept is None and (policy.certificate or {}).get("met"):
+        lines.append(f"its promise cannot be checked on texts without labels: {Promise.of(policy)}")
+    elif kept is None:
         lines.append("it promises nothing: calibrate with --max-drop for a promise")
     else:
         low, high = percent(kept.measured.low), percent(kept.measured.high)

@@ -54,6 +54,8 @@ def predict(
     from exitpoll.predicting import predict_file, predict_lines
     from exitpoll.progress import predicting_bar
 
+    if output is not None and input == "-":
+        raise InputError("lines of standard input are answered on standard output: leave out --output, or name a file")
     if output is not None:
         check_writable(output, overwrite=overwrite)
     elif input != "-":
