@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from functools import partial
+from functools import cached_property, partial
 from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -57,6 +57,14 @@ class Material:
     evaluation: Evaluation
     notes: Sequence[str] = ()
     benchmark: Benchmark | None = None
+
+    @cached_property
+    def exits(self) -> dict[str, NDArray]:
+        """Every exit's score and, for classes, how well its confidence tells right from wrong: (exits,) each."""
+        found = {self.comparison.metric: np.array([each.score for each in self.comparison.exits])}
+        if self.trace.problem_type != REGRESSION:
+            found["AUROC of its confidence"] = auroc(self.trace)
+        return found
 
 
 def gather(
@@ -145,7 +153,7 @@ def check_place(folder: Path) -> None:
 def _figures(material: Material) -> dict[str, Callable[[], Figure]]:
     """List the pictures, each with how to draw it."""
     ours, trace, layers = material.evaluation.rows[0], material.trace, tuple(material.trace.layers)
-    scores = _by_exit(material)
+    scores = material.exits
     found: dict[str, Callable[[], Figure]] = {
         "curves": partial(draw_curves, material.comparison, (ours.speedup, ours.score.value)),
         "depths": partial(draw_depths, material.evaluation.depths),
@@ -155,14 +163,6 @@ def _figures(material: Material) -> dict[str, Callable[[], Figure]]:
     found["exits"] = partial(draw_exits, layers, scores)
     if material.benchmark is not None:
         found["parts"] = partial(draw_parts, material.benchmark)
-    return found
-
-
-def _by_exit(material: Material) -> dict[str, NDArray]:
-    """Measure every exit: its score and, for classes, how well its confidence tells right from wrong."""
-    found = {material.comparison.metric: np.array([each.score for each in material.comparison.exits])}
-    if material.trace.problem_type != REGRESSION:
-        found["AUROC of its confidence"] = auroc(material.trace)
     return found
 
 
@@ -180,7 +180,7 @@ def _content(material: Material) -> dict[str, Any]:
         "unseen": bool(certificate) and not warnings,
         "calibrated_on": _place(certificate),
         "warnings": [*warnings, *not_finite(material.trace)],
-        "exits": {name: values.tolist() for name, values in _by_exit(material).items()},
+        "exits": {name: values.tolist() for name, values in material.exits.items()},
         "shown": min(MOST_TEXTS, len(material.trace)),
         "metric": material.evaluation.metric,
         "count": material.evaluation.texts,

@@ -209,18 +209,11 @@ def execute_all(
     Returns:
         What they left behind, in the order of the runs.
     """
+    pruned = {run.whole.name for run in runs if run.prune is not None and not (cache / run.name / RUN).exists()}
     outcomes = []
-    pruned = {run.whole.name for run in runs if run.prune is not None}
     for number, run in enumerate(runs):
         advance(number, len(runs), run)
-        outcomes.append(
-            execute(run, cache, keep=run.name in pruned and not _is_done(runs, cache), on_progress=on_progress)
-        )
+        outcomes.append(execute(run, cache, keep=run.name in pruned, on_progress=on_progress))
     for name in pruned:
         shutil.rmtree(cache / name / "model", ignore_errors=True)
     return outcomes
-
-
-def _is_done(runs: list[Run], cache: Path) -> bool:
-    """Whether all runs were done before."""
-    return all((cache / run.name / RUN).exists() for run in runs)

@@ -98,6 +98,7 @@ def reproduce(
         pooling: What a head reads.
         settings: How to train, the same for all methods.
     """
+    from exitpoll.embedded import encoder_folder
     from exitpoll.folders import write_json, write_text
     from exitpoll.model import read_config
     from exitpoll.paper import BINARY, MULTICLASS
@@ -110,7 +111,7 @@ def reproduce(
     check_tasks(wanted)
     plan = Plan(
         encoder,
-        read_config(encoder).num_hidden_layers,
+        read_config(encoder_folder(encoder)).num_hidden_layers,
         data=data,
         tasks=wanted,
         rows=rows_named(methods),
