@@ -49,11 +49,12 @@ def test_a_name_follows_from_all_settings_and_no_path(plan, data, encoder_folder
         replace(run, settings=replace(run.settings, learning_rate=1e-5)),
         replace(run, exits=None),
         replace(run, limit=10),
+        replace(run, held_out=10),
         replace(run, pooling="first"),
         replace(run, prune="heads"),
         replace(run, start=run),
     ]
-    assert len({run.name, *(other.name for other in others)}) == 8
+    assert len({run.name, *(other.name for other in others)}) == 9
     assert str(data) not in json.dumps(run.identity)
 
 
@@ -61,7 +62,8 @@ def test_from_runs_to_tables(plan, cache):
     seen = []
     outcomes = execute_all(plan.runs(), cache, advance=lambda *done: seen.append(done[:2]))
     assert seen == [(number, 9) for number in range(9)]
-    assert not list(cache.glob("*/model"))
+    bases = {run.base.name for run in plan.runs() if run.base is not None}
+    assert {folder.parent.name for folder in cache.glob("*/model")} == bases  # all other models are dropped
     found = cells(plan, outcomes)
     assert [each.row for each in found] == [row.name for row in ROWS]
     by_row = {each.row: each for each in found}
@@ -89,8 +91,30 @@ def test_a_task_may_start_from_another(plan, cache):
     assert run.start is not None
     assert run.start.task == "snli"
     outcome = execute(run, cache)
-    assert (cache / run.start.name / "encoder" / "config.json").exists()
     assert outcome.summary["start"]["task"] == "snli"
+
+
+def test_heads_alone_leave_the_full_model_as_it_is(plan, cache):
+    full, heads = (
+        execute(plan.run("trec", row, 0), cache).trace("test") for row in ROWS if row.name in ("full model", "DeeBERT")
+    )
+    assert plan.run("trec", ROWS[5], 0).start == plan.run("trec", ROWS[0], 0)
+    np.testing.assert_allclose(heads.logits[:, -1], full.logits[:, 0], atol=1e-5)
+
+
+def test_three_moments_of_a_training_are_kept(plan, cache):
+    outcome = execute(plan.run("trec", ROWS[-1], 0), cache)
+    steps = outcome.moments()
+    assert len(steps) == 2  # three steps in all: the first moments fall together
+    labels = outcome.trace("calibration").labels
+    for features, seen in steps.values():
+        assert features.shape[:2] == (len(labels), 3)
+        np.testing.assert_array_equal(seen, labels)
+
+
+def test_fewer_texts_held_out(plan, cache):
+    outcome = execute(replace(plan.run("trec", ROWS[0], 0), held_out=20), cache)
+    assert [len(outcome.trace(split)) for split in ("calibration", "test")] == [20, 20]
 
 
 def test_presets_are_those_of_the_paper(plan):

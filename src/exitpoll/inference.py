@@ -81,6 +81,29 @@ def record_features(
     return features, last
 
 
+def record_all_features(
+    model: EarlyExitModel, texts: TokenisedTexts, tokenizer: PreTrainedTokenizerBase, *, batch_size: int = 64
+) -> NDArray:
+    """Compute what every head reads of every text.
+
+    Args:
+        model: The model.
+        texts: The texts as token ids.
+        tokenizer: Pads the batches.
+        batch_size: Texts in a batch.
+
+    Returns:
+        Features in half precision, (texts, exits, width).
+    """
+    shape = (len(texts), len(model.config.exits), model.config.encoder.hidden_size)
+    features = np.zeros(shape, dtype=np.float16)
+    with _evaluating(model):
+        for rows, tokens in _batches(texts, tokenizer, model.device, batch_size, None):
+            for number, hidden in model.walk_exits(tokens):
+                features[rows, number] = model.pool(hidden, tokens.get("attention_mask")).float().cpu().numpy()
+    return features
+
+
 def _batches(
     texts: TokenisedTexts,
     tokenizer: PreTrainedTokenizerBase,

@@ -26,6 +26,7 @@ Strategy = Literal[
     "learned",
 ]
 Weights = Literal["uniform", "depth"]
+Prune = Literal["layers", "heads"]  # what half of a trained model to drop
 
 
 @dataclass(frozen=True)

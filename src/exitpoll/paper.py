@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Literal
+from typing import Any
 
-from exitpoll.methods import MethodName
+from exitpoll.methods import MethodName, Prune
 from exitpoll.policy import Policy
 
 BINARY = ("cola", "mrpc", "qqp", "rte", "sst2")
@@ -43,12 +43,14 @@ class Row:
     method: MethodName
     strategies: Sequence[str | Policy] = ()  # candidates for the threshold search; none for a static model
     share: float | None = None  # of the layers, for a static model
-    prune: Literal["layers", "heads"] | None = None  # what half of the static model to drop
+    prune: Prune | None = None  # what half of the static model to drop
     settings: Mapping[str, Any] = field(default_factory=dict)  # beside the method's own
+    pooling: str | None = None  # what a head reads, where that is the point
     beyond: bool = False  # not in the paper
 
 
 _STATIC: dict[str, Any] = {"objective": "relevancy", "schedule": "joint", "weights": "uniform", "diversity_weight": 0.0}
+_HEADS: dict[str, Any] = {"schedule": "heads"}  # of the full model, whose training is the first stage of these methods
 
 ROWS: tuple[Row, ...] = (
     Row("full model", "ensemble", share=1.0, settings=_STATIC),
@@ -56,9 +58,9 @@ ROWS: tuple[Row, ...] = (
     Row("first three quarters", "ensemble", share=0.75, settings=_STATIC),
     Row("LayerDrop", "ensemble", share=1.0, prune="layers", settings={**_STATIC, "layer_drop": 0.5}),
     Row("HeadPrune", "ensemble", share=1.0, prune="heads", settings=_STATIC),
-    Row("DeeBERT", "deebert", ["entropy"]),
+    Row("DeeBERT", "deebert", ["entropy"], settings=_HEADS),
     Row("RightTool", "righttool", ["max_prob"]),
-    Row("FastBERT", "fastbert", [Policy("entropy", settings={"normalised": True})]),
+    Row("FastBERT", "fastbert", [Policy("entropy", settings={"normalised": True})], settings=_HEADS),
     Row("PABEE", "pabee", ["patience"]),
     Row("ours, patience", "ensemble", ["patience"]),
     Row("ours, votes", "ensemble", ["votes"]),
@@ -66,4 +68,22 @@ ROWS: tuple[Row, ...] = (
     Row("ours, entropy", "ensemble", ["entropy"], beyond=True),
     Row("ours, hybrid", "ensemble", ["hybrid"], beyond=True),
     Row("ours, learned", "ensemble", ["learned"], beyond=True),
+)
+
+# Readings of the loss that the paper leaves open, other weights of it, and other heads: each a change of ours.
+# λ = 0 is RightTool's training.
+VARIANTS: tuple[Row, ...] = tuple(
+    Row(name, "ensemble", ["votes", "patience"], settings=settings, pooling=pooling)
+    for name, settings, pooling in (
+        ("λ = 0.1", {"diversity_weight": 0.1}, None),
+        ("λ = 0.3", {"diversity_weight": 0.3}, None),
+        ("closest over the batch", {"closest": "batch"}, None),
+        ("gradient into the earlier head", {"through_target": True}, None),
+        ("weights by depth", {"weights": "depth"}, None),
+        ("last head not diverse", {"last_diversity": False}, None),
+        ("nearest neighbour only", {"neighbours": 1}, None),
+        ("heads read the first token", {}, "first"),
+        ("heads learn at 5e-5", {"head_learning_rate": 5e-5}, None),
+        ("first token at 5e-5", {"head_learning_rate": 5e-5}, "first"),
+    )
 )

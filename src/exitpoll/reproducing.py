@@ -12,7 +12,7 @@ from exitpoll.analysis import static_exit
 from exitpoll.curves import best_of, sweep
 from exitpoll.errors import InputError
 from exitpoll.evaluation import measure
-from exitpoll.methods import TrainingSettings
+from exitpoll.methods import Prune, TrainingSettings
 from exitpoll.paper import BEYOND, BINARY, MULTICLASS, PRESETS, RANGES, ROWS, STARTS, Row
 from exitpoll.policy import Policy
 from exitpoll.runs import Outcome, Run
@@ -31,6 +31,8 @@ class Plan:
     rows: Sequence[Row] = ROWS
     seeds: Sequence[int] = (0,)
     limit: int | None = None  # of training texts
+    held_out: int | None = None  # at most so many calibration texts, and so many test texts
+    start_limit: int | None = None  # of training texts of a task that another starts from
     settings: TrainingSettings = field(default_factory=TrainingSettings)
     presets: bool = False  # whether the paper's settings of each task are used
     pooling: str = "mean"
@@ -52,16 +54,31 @@ class Plan:
             preset.pop("diversity_weight", None)
         settings = replace(chosen, **{**preset, **row.settings})
         exits = None if row.share is None else (max(1, round(row.share * self.layers)),)
-        start = self._start(task, seed)
-        return Run(self._source(task), self.encoder, settings, exits, self.limit, start, self.pooling, row.prune)
+        alone = settings.schedule == "heads"  # heads trained alone stand on the full model, the first of the rows
+        start = self.run(task, ROWS[0], seed) if alone else self._start(task, seed)
+        run = self._run(task, settings, exits, start, self.limit, row.prune)
+        return run if row.pooling is None else replace(run, pooling=row.pooling)
 
     def _start(self, task: str, seed: int) -> Run | None:
         """Say from which run a task starts, if from any: RTE from one on entailment."""
         for other in STARTS.get(_plain(task), ()):
             if self.data is None or (Path(self.data) / other).exists():
                 settings = replace(self.settings, **dict(ROWS[0].settings), seed=seed)
-                return Run(self._source(other), self.encoder, settings, (self.layers,), self.limit, None, self.pooling)
+                return self._run(other, settings, (self.layers,), None, self.start_limit or self.limit, None)
         return None
+
+    def _run(
+        self,
+        task: str,
+        settings: TrainingSettings,
+        exits: tuple[int, ...] | None,
+        start: Run | None,
+        limit: int | None,
+        prune: Prune | None,
+    ) -> Run:
+        """Add what all runs share."""
+        held_out, pooling = self.held_out, self.pooling
+        return Run(self._source(task), self.encoder, settings, exits, limit, held_out, start, pooling, prune)
 
     def _source(self, task: str) -> str:
         """Say where the data of a task are."""

@@ -5,34 +5,40 @@ from __future__ import annotations
 import hashlib
 import json
 import shutil
+import tempfile
 import time
 from collections.abc import Callable
 from dataclasses import asdict, dataclass, replace
 from functools import cached_property
 from importlib.metadata import version
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
+from safetensors.numpy import load_file, save_file
 from transformers import PreTrainedTokenizerBase, set_seed
 
-from exitpoll.data import Splits, load_splits
+from exitpoll.data import Splits, Texts, load_splits
 from exitpoll.embedded import encoder_folder
 from exitpoll.folders import read_json, write_json
-from exitpoll.methods import TrainingSettings
+from exitpoll.inference import record_all_features
+from exitpoll.methods import Prune, TrainingSettings
 from exitpoll.model import EarlyExitModel
 from exitpoll.pruning import every_other, head_importance, keep_layers, prune_heads, speedup_of
 from exitpoll.recording import record
 from exitpoll.tokens import load_tokenizer, tokenise
 from exitpoll.torch_runtime import opened
 from exitpoll.trace import Trace
-from exitpoll.trainer import OnProgress
+from exitpoll.trainer import OnProgress, Progress
 from exitpoll.training import train
 
-RUN, JOURNAL = "run.json", "training.jsonl"
+RUN, JOURNAL, MOMENTS = "run.json", "training.jsonl", "moments.safetensors"
 SPLITS = ("calibration", "test")
 RANKED = 1024  # texts on which attention heads are ranked
+WATCHED = 128  # texts whose hidden states are kept at three moments of a training
+MOMENT_SHARES = (0.02, 0.2, 1.0)  # of the steps
 
 
 @dataclass(frozen=True)
@@ -44,9 +50,10 @@ class Run:
     settings: TrainingSettings
     exits: tuple[int, ...] | None = None  # after every layer by default
     limit: int | None = None  # of training texts
+    held_out: int | None = None  # at most so many calibration texts, and so many test texts
     start: Run | None = None  # whose encoder to go on from, instead of the pretrained one
     pooling: str = "mean"
-    prune: Literal["layers", "heads"] | None = None  # what half of the trained model to drop
+    prune: Prune | None = None  # what half of the trained model to drop
 
     @property
     def task(self) -> str:
@@ -62,6 +69,7 @@ class Run:
             "settings": asdict(self.settings.resolved()),
             "exits": None if self.exits is None else list(self.exits),
             "limit": self.limit,
+            "held_out": self.held_out,
             "start": None if self.start is None else self.start.identity,
             "pooling": self.pooling,
             "prune": self.prune,
@@ -76,9 +84,9 @@ class Run:
         return f"{self.task}-{self.settings.method}{depth}{pruned}-s{self.settings.seed}-{digest[:8]}"
 
     @property
-    def whole(self) -> Run:
-        """The run whose model this one prunes; itself if it prunes none."""
-        return replace(self, prune=None)
+    def base(self) -> Run | None:
+        """The run whose model this one prunes or goes on from, if there is one."""
+        return self.start if self.prune is None else replace(self, prune=None)
 
 
 @dataclass(frozen=True)
@@ -104,6 +112,20 @@ class Outcome:
         """
         return Trace.load(self.folder / f"{split}.safetensors")
 
+    def moments(self) -> dict[int, tuple[NDArray, NDArray]]:
+        """Give what the heads read of some calibration texts while they were trained.
+
+        Returns:
+            For each step that was watched, features (texts, exits, width) and labels (texts,).
+        """
+        kept = load_file(self.folder / MOMENTS)
+        labels = kept.pop("labels")
+        return {int(step): (kept[step], labels) for step in sorted(kept, key=int)}
+
+    def journal(self) -> list[dict[str, Any]]:
+        """Give the lines of the training's journal."""
+        return [json.loads(line) for line in (self.folder / JOURNAL).read_text(encoding="utf-8").splitlines()]
+
 
 def execute(run: Run, cache: Path, *, keep: bool = False, on_progress: OnProgress | None = None) -> Outcome:
     """Do a run, or find it done; one that was cut off goes on.
@@ -123,11 +145,13 @@ def execute(run: Run, cache: Path, *, keep: bool = False, on_progress: OnProgres
         return outcome
     folder.mkdir(parents=True, exist_ok=True)
     started, model = time.monotonic(), folder / "model"
-    splits = load_splits(run.data, limit=run.limit, seed=run.settings.seed)
+    splits = _splits(run)
+    base = None if run.base is None else execute(run.base, cache, keep=True, on_progress=on_progress).folder / "model"
     if run.prune is not None:
-        model = execute(run.whole, cache, keep=True, on_progress=on_progress).folder / "model"
+        assert base is not None
+        model = base
     elif not model.exists():
-        _train(run, cache, splits, model, on_progress)
+        _train(run, base, splits, model, on_progress)
     whole, tokenizer = EarlyExitModel.from_pretrained(model), load_tokenizer(model)
     smaller = _pruned(run, whole, tokenizer, splits)
     ready = opened(smaller, tokenizer)
@@ -155,18 +179,79 @@ def execute(run: Run, cache: Path, *, keep: bool = False, on_progress: OnProgres
     return outcome
 
 
-def _train(run: Run, cache: Path, splits: Splits, out: Path, on_progress: OnProgress | None) -> None:
+def _splits(run: Run) -> Splits:
+    """Read the data of a run; the texts held out are the same for every seed where the data bring them."""
+    splits = load_splits(run.data, limit=run.limit, seed=run.settings.seed)
+    calibration, test = (_drawn(texts, run.held_out) for texts in (splits.calibration, splits.test))
+    return replace(splits, calibration=calibration, test=test)
+
+
+def _drawn(texts: Texts, limit: int | None) -> Texts:
+    """Draw some texts, with a seed of its own."""
+    if limit is None or limit >= len(texts):
+        return texts
+    return texts.select(np.sort(np.random.default_rng(0).choice(len(texts), size=limit, replace=False)))
+
+
+def _train(run: Run, base: Path | None, splits: Splits, out: Path, on_progress: OnProgress | None) -> None:
     """Train from the pretrained encoder, or from that of an earlier run."""
-    encoder = encoder_folder(run.encoder) if run.start is None else _encoder_of(run.start, cache, on_progress)
-    set_seed(run.settings.seed)
-    model = EarlyExitModel.from_encoder(
-        encoder,
-        labels=list(splits.label_names),
-        exits=run.exits,
-        pooling=run.pooling,
-        problem_type=splits.problem_type,
-    )
-    train(model, load_tokenizer(encoder), splits, out, run.settings, resume=True, on_progress=on_progress)
+    with tempfile.TemporaryDirectory() as scratch:
+        encoder = encoder_folder(run.encoder) if base is None else _encoder_of(base, Path(scratch))
+        set_seed(run.settings.seed)
+        model = EarlyExitModel.from_encoder(
+            encoder,
+            labels=list(splits.label_names),
+            exits=run.exits,
+            pooling=run.pooling,
+            problem_type=splits.problem_type,
+        )
+        tokenizer = load_tokenizer(encoder)
+    if base is not None and run.settings.schedule == "heads":
+        model.heads[-1].load_state_dict(EarlyExitModel.from_pretrained(base).heads[-1].state_dict())
+    watch = _Moments(model, tokenizer, splits.calibration, out.with_name(MOMENTS), on_progress)
+    train(model, tokenizer, splits, out, run.settings, resume=True, on_progress=watch)
+
+
+def _encoder_of(model: Path, folder: Path) -> Path:
+    """Give the encoder of a trained model as a folder of its own."""
+    EarlyExitModel.from_pretrained(model).encoder.save_pretrained(folder)
+    load_tokenizer(model).save_pretrained(folder)
+    return folder
+
+
+class _Moments:
+    """Keeps what the heads read of some texts at three moments of a training."""
+
+    def __init__(
+        self,
+        model: EarlyExitModel,
+        tokenizer: PreTrainedTokenizerBase,
+        texts: Texts,
+        path: Path,
+        on_progress: OnProgress | None,
+    ) -> None:
+        """Choose the texts.
+
+        Args:
+            model: The model, which is trained in place.
+            tokenizer: Its tokenizer.
+            texts: The first of these are looked at.
+            path: The file to keep it in.
+            on_progress: Called as well.
+        """
+        self.model, self.tokenizer, self.path, self.on_progress = model, tokenizer, path, on_progress
+        some = texts.select(np.arange(min(WATCHED, len(texts))))
+        self.texts = tokenise(some, tokenizer, model.config.max_length)
+        self.kept: dict[str, NDArray] = load_file(path) if path.exists() else {}
+
+    def __call__(self, progress: Progress) -> None:
+        """Look, if this is one of the moments, and pass on."""
+        steps = [max(1, round(share * progress.steps)) for share in MOMENT_SHARES]
+        if progress.stage == "all" and progress.step in steps and str(progress.step) not in self.kept:
+            self.kept[str(progress.step)] = record_all_features(self.model, self.texts, self.tokenizer)
+            save_file({"labels": np.asarray(self.texts.labels), **self.kept}, self.path)
+        if self.on_progress is not None:
+            self.on_progress(progress)
 
 
 def _pruned(run: Run, model: EarlyExitModel, tokenizer: PreTrainedTokenizerBase, splits: Splits) -> EarlyExitModel:
@@ -181,24 +266,10 @@ def _pruned(run: Run, model: EarlyExitModel, tokenizer: PreTrainedTokenizerBase,
     return prune_heads(model, head_importance(model, [dict(batch) for batch in batches]))
 
 
-def _encoder_of(run: Run, cache: Path, on_progress: OnProgress | None) -> Path:
-    """Give the encoder of an earlier run as a folder of its own."""
-    folder = cache / run.name / "encoder"
-    if not folder.exists():
-        trained = execute(run, cache, keep=True, on_progress=on_progress).folder / "model"
-        prepared = folder.with_name("encoder.partial")
-        shutil.rmtree(prepared, ignore_errors=True)
-        EarlyExitModel.from_pretrained(trained).encoder.save_pretrained(prepared)
-        load_tokenizer(trained).save_pretrained(prepared)
-        prepared.rename(folder)
-        shutil.rmtree(trained)
-    return folder
-
-
 def execute_all(
     runs: list[Run], cache: Path, *, advance: Callable[[int, int, Run], None], on_progress: OnProgress | None = None
 ) -> list[Outcome]:
-    """Do several runs, one after another.
+    """Do several runs, one after another; models that others go on from are kept.
 
     Args:
         runs: What to do.
@@ -209,11 +280,9 @@ def execute_all(
     Returns:
         What they left behind, in the order of the runs.
     """
-    pruned = {run.whole.name for run in runs if run.prune is not None and not (cache / run.name / RUN).exists()}
+    bases = {run.base.name for run in runs if run.base is not None and not (cache / run.name / RUN).exists()}
     outcomes = []
     for number, run in enumerate(runs):
         advance(number, len(runs), run)
-        outcomes.append(execute(run, cache, keep=run.name in pruned, on_progress=on_progress))
-    for name in pruned:
-        shutil.rmtree(cache / name / "model", ignore_errors=True)
+        outcomes.append(execute(run, cache, keep=run.name in bases, on_progress=on_progress))
     return outcomes

@@ -77,6 +77,8 @@ def reproduce(
     methods: Names = None,
     seeds: Numbers = None,
     limit: int | None = None,
+    held_out: int | None = None,
+    start_limit: int | None = None,
     presets: bool = False,
     pooling: Literal["mean", "first", "pooler"] = "mean",
     settings: Annotated[TrainingSettings | None, Parameter(name="*")] = None,
@@ -94,6 +96,8 @@ def reproduce(
         methods: Which rows of the table, by name; all by default.
         seeds: The seeds, each a run of its own; 0 by default.
         limit: Train on at most this many texts.
+        held_out: Calibrate and test on at most this many texts each.
+        start_limit: Train on at most this many texts of a task that another starts from; like limit by default.
         presets: Use the paper's settings of each task (its Table 5).
         pooling: What a head reads.
         settings: How to train, the same for all methods.
@@ -117,6 +121,8 @@ def reproduce(
         rows=rows_named(methods),
         seeds=seeds or [0],
         limit=limit,
+        held_out=held_out,
+        start_limit=start_limit,
         settings=settings or TrainingSettings(),
         presets=presets,
         pooling=pooling,
