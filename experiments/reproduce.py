@@ -9,16 +9,22 @@ on; on a graphics card, `exitpoll reproduce all` does it at full size. Writes ex
 from __future__ import annotations
 
 import argparse
-from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
 
+from exitpoll.folders import write_json
 from exitpoll.methods import TrainingSettings
 from exitpoll.model import read_config
-from exitpoll.paper import ROWS, VARIANTS, Row
-from exitpoll.reproducing import Plan
-from exitpoll.runs import Outcome, Run, execute
+from exitpoll.study.cells import as_plain, cells
+from exitpoll.study.figures import draw_all
+from exitpoll.study.paper import ROWS, VARIANTS
+from exitpoll.study.planning import Plan
+from exitpoll.study.reproducing import find_all
+from exitpoll.study.runs import RUN, Outcome, Run, execute
 
+RESULTS = Path(__file__).parent / "results" / "reproduce"
+FIGURES = Path(__file__).parent.parent / "docs" / "figures" / "paper"
 STATIC = [row for row in ROWS if row.share is not None and row.name != "full model"]
 EXITING = [row for row in ROWS if row not in STATIC]
 
@@ -43,54 +49,76 @@ SIZES = {
     "sst5": Size(2, limit=6_000),
     "rte": Size(2, batch_size=16, start_limit=6_000),
 }
+SEEDS = (0, 1, 2)
 SEVERAL_SEEDS = ("trec", "mrpc")
 WITH_STATIC = ("trec", "cola", "mrpc")
 VARIED = "trec"
 HELD_OUT = 2_500  # at most so many calibration texts, and so many test texts
 
 
-def plan_of(task: str, options: argparse.Namespace, rows: list[Row], seeds: tuple[int, ...] = (0,)) -> Plan:
-    """Say what to do for a task."""
-    size, encoder = SIZES[task], options.korean if task == "nsmc" else options.encoder
-    return Plan(
-        encoder,
-        read_config(encoder).num_hidden_layers,
-        data=str(options.data),
-        tasks=[task],
-        rows=rows,
-        seeds=seeds,
-        limit=size.limit,
-        held_out=HELD_OUT,
-        start_limit=size.start_limit,
-        settings=TrainingSettings(epochs=size.epochs, batch_size=size.batch_size, logs_per_epoch=2),
-    )
+def plan_of(options: argparse.Namespace) -> Plan:
+    """Say what to do at what size."""
+    special: dict[str, dict[str, Any]] = {
+        task: {
+            "limit": size.limit,
+            "start_limit": size.start_limit,
+            "settings": TrainingSettings(epochs=size.epochs, batch_size=size.batch_size, logs_per_epoch=2),
+        }
+        for task, size in SIZES.items()
+    }
+    special["nsmc"] |= {"encoder": options.korean, "layers": read_config(options.korean).num_hidden_layers}
+    layers = read_config(options.encoder).num_hidden_layers
+    data, tasks = str(options.data), list(SIZES)
+    return Plan(options.encoder, layers, data, tasks, seeds=SEEDS, held_out=HELD_OUT, special=special)
 
 
-def plans(options: argparse.Namespace) -> Iterator[Plan]:
+def ordered_runs(plan: Plan) -> list[Run]:
     """List what to do, what matters most first."""
-    for task in SIZES:
-        yield plan_of(task, options, EXITING)
-    for task in WITH_STATIC:
-        yield plan_of(task, options, STATIC)
-    for task in SEVERAL_SEEDS:
-        yield plan_of(task, options, EXITING, (1, 2))
-    yield plan_of(VARIED, options, list(VARIANTS))
+    parts = [
+        replace(plan, rows=EXITING, seeds=SEEDS[:1]),
+        replace(plan, rows=STATIC, seeds=SEEDS[:1], tasks=WITH_STATIC),
+        replace(plan, rows=EXITING, tasks=SEVERAL_SEEDS),
+        replace(plan, rows=VARIANTS, seeds=SEEDS[:1], tasks=[VARIED]),
+    ]
+    return list({run.name: run for part in parts for run in part.runs()}.values())
+
+
+def train_all(todo: list[Run], cache: Path) -> None:
+    """Do what is left to do."""
+    bases = {run.base.name for run in todo if run.base is not None}
+    for number, run in enumerate(todo, start=1):
+        print(f"run {number} of {len(todo)}: {run.name}", flush=True)
+        execute(run, cache, keep=run.name in bases)
+
+
+def write_results(plan: Plan, todo: list[Run], cache: Path) -> None:
+    """Write down what the runs that are done came to, and draw it."""
+    done = [Outcome(run, cache / run.name) for run in todo if (cache / run.name / RUN).exists()]
+    (RESULTS / "runs").mkdir(parents=True, exist_ok=True)
+    for outcome in done:
+        write_json(RESULTS / "runs" / f"{outcome.run.name}.json", outcome.summary)
+    found = cells(plan, done)
+    write_json(RESULTS / "cells.json", as_plain(found))
+    findings = find_all(plan, done, VARIED)
+    write_json(RESULTS / "findings.json", findings)
+    drawn = draw_all(findings, FIGURES)
+    print(f"{len(done)} of {len(todo)} runs, {len(found)} figures in tables, {len(drawn)} pictures")
 
 
 def main() -> None:
-    """Do what is left to do."""
+    """Train, and write results; with --only-write, of what is done by now."""
     parser = argparse.ArgumentParser(description=__doc__)
     for name in ("encoder", "korean"):
         parser.add_argument(f"--{name}", required=True)
     for name in ("data", "cache"):
         parser.add_argument(f"--{name}", required=True, type=Path)
+    parser.add_argument("--only-write", action="store_true")
     options = parser.parse_args()
-    todo: dict[str, Run] = {run.name: run for plan in plans(options) for run in plan.runs()}
-    bases = {run.base.name for run in todo.values() if run.base is not None}
-    done: list[Outcome] = []
-    for number, run in enumerate(todo.values(), start=1):
-        print(f"run {number} of {len(todo)}: {run.name}", flush=True)
-        done.append(execute(run, options.cache, keep=run.name in bases))
+    plan = plan_of(options)
+    todo = ordered_runs(plan)
+    if not options.only_write:
+        train_all(todo, options.cache)
+    write_results(plan, todo, options.cache)
 
 
 if __name__ == "__main__":

@@ -9,9 +9,13 @@ import numpy as np
 import pytest
 
 from exitpoll import InputError, TrainingSettings
-from exitpoll.paper import BINARY, GRID, MULTICLASS, PRESETS, ROWS
-from exitpoll.reproducing import Plan, cells, check_tasks, group_of, table
-from exitpoll.runs import Run, execute, execute_all
+from exitpoll.study.cells import cells, table
+from exitpoll.study.contests import ALL, Runs, contests
+from exitpoll.study.figures import draw_all
+from exitpoll.study.paper import BINARY, GRID, MULTICLASS, PRESETS, ROWS
+from exitpoll.study.planning import Plan, check_tasks, group_of
+from exitpoll.study.reproducing import find_all, runs_of, write_tables
+from exitpoll.study.runs import Run, execute, execute_all
 from tests.tiny import write_toy_folder
 
 FAST = TrainingSettings(epochs=1, logs_per_epoch=1)
@@ -165,3 +169,85 @@ def test_the_verb(run, data, encoder_folder, tmp_path):
     code, _, error = run("reproduce", "multiclass", *arguments, "--methods", "magic")
     assert code == 2
     assert "method 'magic' is in no table" in error
+
+
+# ---- beyond the tables ----------------------------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def studied(data, encoder_folder, cache):
+    """Two tasks with two seeds, and a variant of one of them."""
+    rows = [row for row in ROWS if row.name in ("full model", "RightTool", "PABEE") or row.name.startswith("ours")]
+    plan = Plan(str(encoder_folder), 3, str(data), ["trec", "rte"], rows, seeds=(0, 1), settings=FAST)
+    runs = [run for run in runs_of(plan, "trec") if run.settings.seed == 0 or run.task == "trec"]
+    return plan, execute_all(runs, cache, advance=lambda *_: None)
+
+
+def test_a_contest_is_fair_and_says_how_sure_it_is(studied):
+    plan, outcomes = studied
+    ours = next(row for row in ROWS if row.name == "ours, votes")
+    runs = Runs(plan, outcomes)
+    against_itself = list(contests(runs, {"nothing": (ours, ours)}, [1.3]))
+    assert [(each.task, each.seeds) for each in against_itself] == [("trec", 2), ("rte", 1), (ALL, 2)]
+    for each in against_itself:
+        assert (each.gain.value, each.gain.low, each.gain.high) == (0, 0, 0)
+    for each in contests(runs):
+        assert each.gain.low <= each.gain.value <= each.gain.high
+        if each.speedups is not None and "full model" not in each.question:
+            assert min(each.speedups) > 1
+    first, second = (row for row in ROWS if row.name in ("ours, patience", "PABEE"))
+    there, back = (next(contests(runs, {"q": pair}, [1.3])).gain.value for pair in ((first, second), (second, first)))
+    assert there == pytest.approx(-back)
+
+
+def test_a_contest_leaves_out_what_cannot_be(studied):
+    plan, outcomes = studied
+    ours = next(row for row in ROWS if row.name == "ours, patience")
+    assert not list(contests(Runs(plan, outcomes), {"too fast": (ours, ours)}, [3.5]))
+    assert not list(contests(Runs(plan, []), {"nothing was run": (ours, ours)}, [1.3]))
+
+
+def test_findings_and_figures(studied, tmp_path):
+    plan, outcomes = studied
+    found = json.loads(json.dumps(find_all(plan, outcomes, "trec")))
+    trec = found["tasks"]["trec"]
+    assert len(trec["exits"]) == 3
+    assert trec["oracle"]["first_right"]["score"] >= max(trec["exits"])
+    assert trec["oracle"]["first_right"]["score"] == pytest.approx(trec["oracle"]["some_exit_right"])
+    for front in (*trec["curves"].values(), *trec["k"].values()):
+        speedup, score = np.asarray(front).T
+        assert (np.diff(speedup) > 0).all()
+        assert (np.diff(score) < 0).all()
+    for each in trec["leaving"].values():
+        assert 0 < sum(each["shares"]) <= 1
+    np.testing.assert_allclose(np.sum(trec["closest"], axis=1), [0, 1, 1], atol=1e-4)
+    assert np.asarray(trec["alpha"]["alpha"]).shape == (len(trec["alpha"]["steps"]), 2)
+    assert set(trec["states"]) == {"with diversity", "without diversity"}
+    names = [each["name"] for each in found["variants"]]
+    assert names[:3] == ["λ = 0.2 (ours)", "λ = 0", "λ = 0.1"]
+    assert {each["seeds"] for each in found["variants"]} == {2}
+    drawn = [path.name for path in draw_all(found, tmp_path)]
+    assert {"curves.png", "oracle.png", "lambda.png", "values.png", "states-rte.png", "closest-trec.png"} <= set(drawn)
+    assert all((tmp_path / name).stat().st_size > 5_000 for name in drawn)
+
+
+def test_figures_of_runs_that_are_missing(plan, cache, tmp_path):
+    found = find_all(plan, [], None)
+    assert [path.name for path in draw_all(found, tmp_path)] == ["values.png"]
+
+
+def test_answers_for_glue(encoder_folder, tmp_path):
+    folder = tmp_path / "data" / "rte"
+    write_toy_folder(folder, train=96, others=48)
+    lines = (folder / "test.tsv").read_text().splitlines()
+    unlabelled = [line.rsplit("\t", 1)[0] for line in lines]
+    (folder / "test.tsv").write_text("\n".join(unlabelled) + "\n")
+    plan = Plan(str(encoder_folder), 3, str(folder.parent), ["rte"], [ROWS[0], ROWS[-5]], settings=FAST)
+    write_tables(plan, execute_all(plan.runs(), tmp_path / "runs", advance=lambda *_: None), tmp_path)
+    written = sorted(path.relative_to(tmp_path / "submissions") for path in tmp_path.rglob("RTE.tsv"))
+    assert [str(path) for path in written] == ["full-model/RTE.tsv", "ours-votes/RTE.tsv"]
+    answers = (tmp_path / "submissions" / "ours-votes" / "RTE.tsv").read_text().splitlines()
+    assert answers[0] == "index\tprediction"
+    assert [line.split("\t")[0] for line in answers[1:]] == [str(number) for number in range(len(lines) - 1)]
+    classes = {line.rsplit("\t", 1)[1] for line in (folder / "train.tsv").read_text().splitlines()[1:]}
+    assert {line.split("\t")[1] for line in answers[1:]} <= classes

@@ -6,10 +6,11 @@ import sys
 
 import pytest
 
-from exitpoll import InputError, TrainingSettings, searching
-from exitpoll.paper import GRID, ROWS
-from exitpoll.runs import Outcome, Run
-from exitpoll.searching import search
+from exitpoll import InputError, TrainingSettings
+from exitpoll.study import searching
+from exitpoll.study.paper import GRID, ROWS
+from exitpoll.study.runs import Outcome, Run
+from exitpoll.study.searching import search
 from exitpoll.trainer import Progress
 from tests.tiny import write_toy_folder
 

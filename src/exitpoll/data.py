@@ -72,6 +72,7 @@ class Splits:
     problem_type: str
     metric: str
     notes: Sequence[str] = field(default_factory=tuple)  # what a reader of the numbers should know of the splits
+    unlabelled: Texts | None = None  # a test split whose labels are kept from us, as GLUE does
 
     @property
     def is_pairs(self) -> bool:
@@ -141,7 +142,9 @@ def load_splits(
     }
     metric = known.metric if known is not None and kind == "single_label_classification" else DEFAULT_METRICS[kind]
     splits = _complete(numbered, names, kind, metric, seed)
-    splits = replace(splits, notes=(*read.notes, *splits.notes))
+    secret = _numbered(test, kind, names, numbers_will_do=False) if (test := tables.get("test")) else None
+    unlabelled = secret if secret is not None and secret.labels is None else None
+    splits = replace(splits, notes=(*read.notes, *splits.notes), unlabelled=unlabelled)
     return splits if limit is None else _limited(splits, limit, seed)
 
 

@@ -107,10 +107,10 @@ def evaluate(
     losses = None if promise is None else losses_of(trace, decisions.answer, full.answer, promise.risk)
     scores, lost = _bootstrap(trace, list(decided.values()), metric, losses, resamples, seed)
     rows = [
-        Row(name, _estimate(score), each.speedup, _estimate(scores[1] - score), _differs(each, full, trace))
+        Row(name, estimate(score), each.speedup, estimate(scores[1] - score), _differs(each, full, trace))
         for (name, each), score in zip(decided.items(), scores, strict=True)
     ]
-    kept = None if promise is None or lost is None else Kept(promise, _estimate(lost), bool(lost[0] <= promise.at_most))
+    kept = None if promise is None or lost is None else Kept(promise, estimate(lost), bool(lost[0] <= promise.at_most))
     parts = {} if groups is None else _rows_by_group(groups)
     return Evaluation(
         metric=metric if labelled else "agreement",
@@ -142,7 +142,31 @@ def measure(
         The score, and the other's minus it.
     """
     (ours, theirs), _ = _bootstrap(trace, [decisions, other], metric, None, resamples, seed)
-    return _estimate(ours), _estimate(theirs - ours)
+    return estimate(ours), estimate(theirs - ours)
+
+
+def mean_gain(
+    trace: Trace,
+    pairs: Sequence[tuple[Decisions, Decisions]],
+    *,
+    metric: str,
+    resamples: int = RESAMPLES,
+    seed: int = 0,
+) -> NDArray:
+    """Say how far the first of two decisions is above the second, on average over several such pairs.
+
+    Args:
+        trace: The texts, with labels.
+        pairs: Decisions about these texts, by models of several seeds for instance.
+        metric: What to score by.
+        resamples: How many bootstrap samples to draw.
+        seed: Seed of the draws.
+
+    Returns:
+        The gain on the texts themselves and on every bootstrap sample, (1 + samples,).
+    """
+    scores, _ = _bootstrap(trace, [each for pair in pairs for each in pair], metric, None, resamples, seed)
+    return np.mean([first - second for first, second in zip(scores[::2], scores[1::2], strict=True)], axis=0)
 
 
 def _differs(decisions: Decisions, full: Decisions, trace: Trace) -> float:
@@ -198,8 +222,15 @@ def _resampled(notes: NDArray, resamples: int, chance: np.random.Generator) -> N
     return np.concatenate(sums)
 
 
-def _estimate(figures: NDArray) -> Estimate:
-    """Take the figure of the texts themselves, and the middle of the samples' figures as the interval."""
+def estimate(figures: NDArray) -> Estimate:
+    """Take the figure of the texts themselves, and the middle of the samples' figures as the interval.
+
+    Args:
+        figures: On the texts themselves and on every bootstrap sample, (1 + samples,).
+
+    Returns:
+        The figure and its interval.
+    """
     tail = 100 * (1 - INTERVAL) / 2
     low, high = np.percentile(figures[1:], [tail, 100 - tail])
     return Estimate(float(figures[0]), float(low), float(high))

@@ -25,11 +25,11 @@ if TYPE_CHECKING:
 
     from exitpoll.benchmarking import Benchmark
 
-_COLOURS = (  # each at least 3 : 1 against white and against the dark page
+COLOURS = (  # of lines and bars; each at least 3 : 1 against white and against the dark page
     *("#4a80b8", "#1f93b3", "#2a8f3d", "#a3871a", "#e0566a", "#b8508f"),
     *("#c46210", "#64933f", "#a8668a", "#2f9484", "#8a8a22", "#7a6ff0"),
 )
-_DASHES = ("-", "--", "-.", ":", (0, (5, 1)), (0, (3, 1, 1, 1)))
+DASHES = ("-", "--", "-.", ":", (0, (5, 1)), (0, (3, 1, 1, 1)))
 _INK = "#010203"  # stands for the colour of the page's text
 
 
@@ -43,7 +43,7 @@ def draw_curves(comparison: Comparison, chosen: tuple[float, float] | None = Non
     Returns:
         The picture.
     """
-    figure = _figure((9, 5.5))
+    figure = new_figure((9, 5.5))
     axes = figure.subplots()
     for number, name in enumerate(comparison.best_scores):
         curves = [curve for curve in comparison.curves if curve.strategy == name]
@@ -51,8 +51,8 @@ def draw_curves(comparison: Comparison, chosen: tuple[float, float] | None = Non
         score = np.concatenate([curve.score for curve in curves])
         front = front_of(speedup, score)[::-1]  # by rising speed-up
         # A step: the best score at that speed-up or faster.
-        style: dict[str, Any] = {"color": _COLOURS[number % 12], "linestyle": _DASHES[number % 6]}
-        if number >= len(_DASHES):
+        style: dict[str, Any] = {"color": COLOURS[number % 12], "linestyle": DASHES[number % 6]}
+        if number >= len(DASHES):
             style |= {"marker": "ox+sd*"[number % 6], "markevery": 0.12, "markersize": 4}
         axes.step(speedup[front], 100 * score[front], where="pre", label=name, linewidth=1.3, **style)
     static, ink = comparison.exits, axes.spines["left"].get_edgecolor()
@@ -90,7 +90,7 @@ def draw_parts(benchmark: Benchmark) -> Figure:
     Returns:
         The picture.
     """
-    figure = _figure((9, 1.2 + 0.32 * len(benchmark.breakdowns)))
+    figure = new_figure((9, 1.2 + 0.32 * len(benchmark.breakdowns)))
     axes = figure.subplots()
     names = [f"{each.runtime}, {each.batch_size} at a time" for each in benchmark.breakdowns]
     plain = {each.batch_size: each.milliseconds for each in benchmark.timings if each.way == "plain transformers"}
@@ -98,7 +98,7 @@ def draw_parts(benchmark: Benchmark) -> Figure:
     hatches = ("", "//", "..", "\\\\", "xx", "--", "oo")
     for number, part in enumerate(benchmark.breakdowns[0].milliseconds):
         shares = [100 * each.milliseconds[part] / plain[each.batch_size] for each in benchmark.breakdowns]
-        look: dict[str, Any] = {"color": _COLOURS[number], "hatch": hatches[number % 7], "edgecolor": "white"}
+        look: dict[str, Any] = {"color": COLOURS[number], "hatch": hatches[number % 7], "edgecolor": "white"}
         axes.barh(names, shares, left=left, label=part, height=0.7, linewidth=0, **look)
         left += shares
     axes.invert_yaxis()
@@ -118,11 +118,11 @@ def draw_depths(depths: Mapping[int, int]) -> Figure:
     Returns:
         The picture.
     """
-    figure = _figure((6.4, 3.2))
+    figure = new_figure((6.4, 3.2))
     axes = figure.subplots()
     total = sum(depths.values())
     shares = [100 * count / max(total, 1) for count in depths.values()]
-    bars = axes.bar([str(layer) for layer in depths], shares, color=_COLOURS[0])
+    bars = axes.bar([str(layer) for layer in depths], shares, color=COLOURS[0])
     axes.bar_label(bars, [f"{share:.0f}" for share in shares], fontsize=8)
     axes.set_xlabel("layers run")
     axes.set_ylabel("share of texts, %")
@@ -139,10 +139,10 @@ def draw_exits(layers: Sequence[int], scores: Mapping[str, NDArray]) -> Figure:
     Returns:
         The picture.
     """
-    figure = _figure((6.4, 3.2))
+    figure = new_figure((6.4, 3.2))
     axes = figure.subplots()
     for number, (name, values) in enumerate(scores.items()):
-        look: dict[str, Any] = {"color": _COLOURS[number], "linestyle": _DASHES[number], "marker": "os^"[number]}
+        look: dict[str, Any] = {"color": COLOURS[number], "linestyle": DASHES[number], "marker": "os^"[number]}
         axes.plot(layers, 100 * np.asarray(values), label=name, **look)
     axes.set_xticks(layers)
     axes.set_xlabel("exit after layer")
@@ -162,7 +162,7 @@ def draw_agreement(layers: Sequence[int], agreement: NDArray) -> Figure:
     Returns:
         The picture.
     """
-    figure = _figure((6.4, 5.2))
+    figure = new_figure((6.4, 5.2))
     axes = figure.subplots()
     low = float(agreement.min())
     axes.imshow(agreement, cmap="Blues", vmin=low - 0.05, vmax=1.05)
@@ -200,7 +200,7 @@ def as_svg(draw: Callable[[], Figure], name: str, title: str) -> str:
     Returns:
         An <svg> element.
     """
-    _check_installed()
+    check_installed()
     import matplotlib as mpl
 
     inks = ("text.color", "axes.edgecolor", "axes.labelcolor", "xtick.color", "ytick.color")
@@ -213,15 +213,22 @@ def as_svg(draw: Callable[[], Figure], name: str, title: str) -> str:
     return svg.replace(_INK, "currentColor").replace("<svg", f'<svg role="img" aria-label="{title}"', 1)
 
 
-def _figure(size: tuple[float, float]) -> Figure:
-    """Start a picture."""
-    _check_installed()
+def new_figure(size: tuple[float, float]) -> Figure:
+    """Start a picture.
+
+    Args:
+        size: Width and height in inches.
+
+    Returns:
+        An empty picture.
+    """
+    check_installed()
     from matplotlib.figure import Figure
 
     return Figure(figsize=size, layout="constrained")
 
 
-def _check_installed() -> None:
+def check_installed() -> None:
     """Say what is missing."""
     try:
         import matplotlib.figure  # noqa: F401

@@ -99,13 +99,14 @@ class Task:
 
 
 # GLUE keeps the labels of its test splits to itself: its development split is our test split.
-_GLUE_SPLITS = {"train": "train", "dev": "validation"}
+_GLUE_SPLITS = {"train": "train", "dev": "validation", "test": "test"}
+_MNLI_SPLITS = {"train": "train", "dev": "validation_matched", "test": "test_matched"}
 _GLUE = "nyu-mll/glue"
 
 TASKS: dict[str, Task] = {
     "ag_news": Task("fancyzhx/ag_news"),
     "cola": Task(_GLUE, "cola", ("sentence",), metric="matthews", splits=_GLUE_SPLITS),
-    "mnli": Task(_GLUE, "mnli", ("premise", "hypothesis"), splits={"train": "train", "dev": "validation_matched"}),
+    "mnli": Task(_GLUE, "mnli", ("premise", "hypothesis"), splits=_MNLI_SPLITS),
     "mrpc": Task(_GLUE, "mrpc", ("sentence1", "sentence2"), metric="accuracy_and_f1", splits=_GLUE_SPLITS),
     "qnli": Task(_GLUE, "qnli", ("question", "sentence"), splits=_GLUE_SPLITS),
     "qqp": Task(_GLUE, "qqp", ("question1", "question2"), metric="accuracy_and_f1", splits=_GLUE_SPLITS),
@@ -118,10 +119,17 @@ TASKS: dict[str, Task] = {
 
 def task_named(name: str) -> Task | None:
     """Find a task by its name or the name of a folder that stands in for it (`agnews`, `SST-2`)."""
-    plain = {_plain(known): task for known, task in TASKS.items()}
-    return plain.get(_plain(name))
+    plain = {plain_name(known): task for known, task in TASKS.items()}
+    return plain.get(plain_name(name))
 
 
-def _plain(name: str) -> str:
-    """Drop what spellings of a name differ in."""
+def plain_name(name: str) -> str:
+    """Drop what spellings of a task's name differ in.
+
+    Args:
+        name: A task's name, or a folder's that stands in for it.
+
+    Returns:
+        Its letters and digits, in lower case.
+    """
     return "".join(letter for letter in name.lower() if letter.isalnum())

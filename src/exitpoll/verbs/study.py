@@ -44,10 +44,10 @@ def search(
         limit: Train on at most this many texts.
         settings: What the grid does not say.
     """
-    from exitpoll.paper import RANGES
-    from exitpoll.reproducing import group_of, rows_named
-    from exitpoll.runs import Run
-    from exitpoll.searching import search as search_grid
+    from exitpoll.study.paper import RANGES
+    from exitpoll.study.planning import group_of, rows_named
+    from exitpoll.study.runs import Run
+    from exitpoll.study.searching import search as search_grid
 
     quieten_transformers()
     [row] = rows_named([method])
@@ -67,7 +67,7 @@ def search(
 
 @app.command
 def reproduce(
-    what: Literal["binary", "multiclass", "all"] = "all",
+    what: Literal["binary", "multiclass", "figures", "all"] = "all",
     /,
     *,
     encoder: str,
@@ -79,18 +79,19 @@ def reproduce(
     limit: int | None = None,
     held_out: int | None = None,
     start_limit: int | None = None,
+    varied: str | None = None,
     presets: bool = False,
     pooling: Literal["mean", "first", "pooler"] = "mean",
     settings: Annotated[TrainingSettings | None, Parameter(name="*")] = None,
 ) -> None:
-    """Repeat the paper's tables with runs of one's own; what is done is kept, and a job that was cut off goes on.
+    """Repeat the paper's tables and figures with runs of one's own; a job that was cut off goes on.
 
-    Example: exitpoll reproduce binary --encoder albert/albert-base-v2 --out paper
+    Example: exitpoll reproduce all --encoder albert/albert-base-v2 --seeds 0 1 2 --out paper
 
     Args:
-        what: The table of binary tasks, that of multi-class tasks, or both.
+        what: The table of binary tasks, that of multi-class tasks, the figures and analyses, or all of it.
         encoder: A hub name or folder of a pretrained encoder.
-        out: The folder for runs, traces and tables.
+        out: The folder for runs, traces, tables and figures.
         data: A folder with a folder for each task; the hub by default.
         tasks: Which tasks; the table's by default.
         methods: Which rows of the table, by name; all by default.
@@ -98,21 +99,27 @@ def reproduce(
         limit: Train on at most this many texts.
         held_out: Calibrate and test on at most this many texts each.
         start_limit: Train on at most this many texts of a task that another starts from; like limit by default.
+        varied: The task on which other readings of the loss, other weights and other heads are tried, for the
+            figures; mrpc by default, or the first task.
         presets: Use the paper's settings of each task (its Table 5).
         pooling: What a head reads.
         settings: How to train, the same for all methods.
     """
     from exitpoll.embedded import encoder_folder
-    from exitpoll.folders import write_json, write_text
     from exitpoll.model import read_config
-    from exitpoll.paper import BINARY, MULTICLASS
+    from exitpoll.plots import check_installed
     from exitpoll.progress import training_bars
-    from exitpoll.reproducing import Plan, as_plain, cells, check_tasks, rows_named, tables
-    from exitpoll.runs import execute_all
+    from exitpoll.study.paper import BINARY, MULTICLASS
+    from exitpoll.study.planning import Plan, check_tasks, rows_named
+    from exitpoll.study.reproducing import runs_of, write_figures, write_tables
+    from exitpoll.study.runs import execute_all
 
     quieten_transformers()
-    wanted = tasks or {"binary": BINARY, "multiclass": MULTICLASS, "all": (*BINARY, *MULTICLASS)}[what]
-    check_tasks(wanted)
+    wanted = tasks or {"binary": BINARY, "multiclass": MULTICLASS}.get(what, (*BINARY, *MULTICLASS))
+    check_tasks([*wanted, *([] if varied is None else [varied])])
+    drawn = what in ("figures", "all")
+    if drawn:
+        check_installed()
     plan = Plan(
         encoder,
         read_config(encoder_folder(encoder)).num_hidden_layers,
@@ -127,18 +134,20 @@ def reproduce(
         presets=presets,
         pooling=pooling,
     )
+    trial = (varied or ("mrpc" if "mrpc" in wanted else wanted[0])) if drawn else None
     with training_bars(errors) as on_progress:
         outcomes = execute_all(
-            plan.runs(),
+            runs_of(plan, trial),
             out / "runs",
             advance=lambda number, total, run: say(f"run {number + 1} of {total}: {run.name}"),
             on_progress=on_progress,
         )
-    found = cells(plan, outcomes)
-    write_json(out / "cells.json", as_plain(found))
-    write_text(out / "tables.md", tables(plan, found))
-    say(tables(plan, found))
-    say(f"wrote {out}/cells.json and tables.md; every run is in {out}/runs")
+    if what != "figures":
+        say(write_tables(plan, outcomes, out))
+        say(f"wrote {out}/cells.json and tables.md; every run is in {out}/runs")
+    if drawn:
+        pictures = write_figures(plan, outcomes, trial, out)
+        say(f"wrote {out}/findings.json and {len(pictures)} pictures to {out}/figures")
 
 
 @app.command

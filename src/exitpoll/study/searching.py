@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING, Any
 from exitpoll.curves import best_point, sweep
 from exitpoll.errors import InputError, MissingExtraError
 from exitpoll.folders import partial_of
-from exitpoll.paper import GRID, Row
-from exitpoll.runs import Outcome, Run, execute
+from exitpoll.study.paper import GRID, Row
+from exitpoll.study.runs import Outcome, Run, execute
 from exitpoll.trainer import Progress
 
 if TYPE_CHECKING:

@@ -70,6 +70,25 @@ ROWS: tuple[Row, ...] = (
     Row("ours, learned", "ensemble", ["learned"], beyond=True),
 )
 
+OURS = ("votes", "patience", "soft_votes", "entropy", "hybrid", "learned")
+_PUBLISHED = Row("ours, best of votes, patience and entropy", "ensemble", ["votes", "patience", "entropy"])
+BEST = Row("ours, best of all", "ensemble", OURS)
+_NAMED = {row.name: row for row in ROWS}
+
+# What the comparison with the paper asks: of two ways, both at one speed-up, how far is the first above the second?
+CONTESTS: dict[str, tuple[Row, Row]] = {
+    "diversity, by patience": (_NAMED["ours, patience"], Row("λ = 0, patience", "righttool", ["patience"])),
+    "diversity, by votes": (_NAMED["ours, votes"], Row("λ = 0, votes", "righttool", ["votes"])),
+    "ours against PABEE, both by patience": (_NAMED["ours, patience"], _NAMED["PABEE"]),
+    "ours by votes against PABEE": (_NAMED["ours, votes"], _NAMED["PABEE"]),
+    "votes against patience": (_NAMED["ours, votes"], _NAMED["ours, patience"]),
+    "entropy against votes": (_NAMED["ours, entropy"], _NAMED["ours, votes"]),
+    "soft votes against votes": (_NAMED["ours, soft votes"], _NAMED["ours, votes"]),
+    "hybrid against the best published": (_NAMED["ours, hybrid"], _PUBLISHED),
+    "learned against the best published": (_NAMED["ours, learned"], _PUBLISHED),
+    "best of ours against the full model": (BEST, _NAMED["full model"]),
+}
+
 # Readings of the loss that the paper leaves open, other weights of it, and other heads: each a change of ours.
 # λ = 0 is RightTool's training.
 VARIANTS: tuple[Row, ...] = tuple(

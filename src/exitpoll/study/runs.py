@@ -35,7 +35,7 @@ from exitpoll.trainer import OnProgress, Progress
 from exitpoll.training import train
 
 RUN, JOURNAL, MOMENTS = "run.json", "training.jsonl", "moments.safetensors"
-SPLITS = ("calibration", "test")
+SPLITS, UNLABELLED = ("calibration", "test"), "unlabelled"
 RANKED = 1024  # texts on which attention heads are ranked
 WATCHED = 128  # texts whose hidden states are kept at three moments of a training
 MOMENT_SHARES = (0.02, 0.2, 1.0)  # of the steps
@@ -105,12 +105,17 @@ class Outcome:
         """Give what every exit said of a split.
 
         Args:
-            split: "calibration" or "test".
+            split: "calibration", "test", or "unlabelled" where the data have such texts.
 
         Returns:
             The trace.
         """
         return Trace.load(self.folder / f"{split}.safetensors")
+
+    @property
+    def has_unlabelled(self) -> bool:
+        """Whether the data have a test split without labels."""
+        return (self.folder / f"{UNLABELLED}.safetensors").exists()
 
     def moments(self) -> dict[int, tuple[NDArray, NDArray]]:
         """Give what the heads read of some calibration texts while they were trained.
@@ -156,9 +161,9 @@ def execute(run: Run, cache: Path, *, keep: bool = False, on_progress: OnProgres
     smaller = _pruned(run, whole, tokenizer, splits)
     ready = opened(smaller, tokenizer)
     about = {"data": run.task, "metric": splits.metric, "run": run.name}
-    for split in SPLITS:
-        if not (folder / f"{split}.safetensors").exists():
-            texts = getattr(splits, split)
+    for split in (*SPLITS, UNLABELLED):
+        texts: Texts | None = getattr(splits, split)
+        if texts is not None and not (folder / f"{split}.safetensors").exists():
             record(ready, texts, folder / f"{split}.safetensors", about={**about, "split": split})
     shutil.copy(model / JOURNAL, folder / JOURNAL)
     trained = read_json(model / "training.json") or {}

@@ -1,0 +1,171 @@
+"""The paper's tables from runs of one's own: thresholds chosen on calibration texts, every figure from test texts."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from statistics import mean, stdev
+from typing import Any
+
+from exitpoll.analysis import static_exit
+from exitpoll.curves import best_of, sweep
+from exitpoll.evaluation import measure
+from exitpoll.policy import Policy
+from exitpoll.study.paper import RANGES, Row
+from exitpoll.study.planning import Plan, group_of
+from exitpoll.study.runs import Outcome
+from exitpoll.trace import Trace
+
+
+@dataclass(frozen=True)
+class Cell:
+    """One figure of a table: a method on a task with a seed."""
+
+    task: str
+    row: str
+    seed: int
+    run: str  # its name
+    metric: str
+    policy: str | None  # strategy, settings and threshold in words; None for a static model
+    score: float  # on test texts, chosen on calibration texts
+    low: float  # of a 95 % interval by bootstrap
+    high: float
+    speedup: float  # on test texts
+    below_full: float  # the run's own last exit minus the score
+    score_on_dev: float  # chosen on the very texts it is reported on, as the paper does
+    seconds: float  # that the run took
+
+
+def cell(task: str, row: Row, outcome: Outcome, layers: int, speedups: tuple[float, float]) -> Cell:
+    """Work out one figure.
+
+    Args:
+        task: The task.
+        row: The row of the table.
+        outcome: What the run left behind.
+        layers: How many the whole encoder has.
+        speedups: In which range the threshold is looked for.
+
+    Returns:
+        The figure; NaN where no threshold gives a speed-up in the range.
+    """
+    calibration, test = outcome.trace("calibration"), outcome.trace("test")
+    last = len(test.layers) - 1
+    if row.share is not None:
+        policy, decided, on_dev = None, static_exit(test, last), static_exit(test, last).score(test.metric)
+        assert outcome.run.exits is not None
+        speedup = outcome.summary["fewer_products"] * layers / outcome.run.exits[-1]
+    else:
+        policy = chosen(calibration, row, speedups)
+        best = chosen(test, row, speedups)
+        decided = static_exit(test, last) if policy is None else policy.decide(test)
+        on_dev = float("nan") if best is None else best.decide(test).score(test.metric)
+        speedup = decided.speedup
+    score, below = measure(test, decided, static_exit(test, last), metric=test.metric)
+    return Cell(
+        task=task,
+        row=row.name,
+        seed=outcome.run.settings.seed,
+        run=outcome.run.name,
+        metric=test.metric,
+        policy=None if policy is None else f"{policy.name} at {policy.threshold}",
+        score=score.value,
+        low=score.low,
+        high=score.high,
+        speedup=speedup,
+        below_full=below.value,
+        score_on_dev=on_dev,
+        seconds=outcome.summary["seconds"],
+    )
+
+
+def chosen(trace: Trace, row: Row, speedups: tuple[float, float]) -> Policy | None:
+    """Take the best threshold and setting in a range of speed-ups: the rule of the paper's tables.
+
+    Args:
+        trace: A trace with labels.
+        row: The row of the table, with its strategies.
+        speedups: The range.
+
+    Returns:
+        The policy, or None where no threshold gives a speed-up in the range.
+    """
+    return best_of(sweep(trace, row.strategies), *speedups)
+
+
+def cells(plan: Plan, outcomes: Iterable[Outcome]) -> list[Cell]:
+    """Work out all figures of a plan.
+
+    Args:
+        plan: What was to be reproduced.
+        outcomes: What its runs left behind; some may be missing.
+
+    Returns:
+        A figure for each task, row and seed that was run.
+    """
+    known = {outcome.run.name: outcome for outcome in outcomes}
+    return [
+        cell(task, row, known[name], plan.of(task).layers, RANGES[group_of(task)])
+        for task in plan.tasks
+        for row in plan.rows
+        for seed in plan.seeds
+        if (name := plan.run(task, row, seed).name) in known
+    ]
+
+
+def table(found: Sequence[Cell], tasks: Sequence[str], rows: Sequence[str]) -> str:
+    """Write figures as a table: mean over seeds, its spread, and the speed-up, with a link to the runs.
+
+    Args:
+        found: The figures.
+        tasks: The columns.
+        rows: The rows, by name.
+
+    Returns:
+        Markdown.
+    """
+    lines = ["| method | " + " | ".join(tasks) + " | mean |", "|---" * (len(tasks) + 2) + "|"]
+    for row in rows:
+        texts, scores = [], []
+        for task in tasks:
+            here = [each for each in found if (each.task, each.row) == (task, row)]
+            texts.append(_in_words(here))
+            scores += [mean(each.score for each in here)] if here else []
+        average = f"{100 * mean(scores):.1f}" if len(scores) == len(tasks) else ""
+        lines.append(f"| {row} | {' | '.join(texts)} | {average} |")
+    return "\n".join(lines)
+
+
+def tables(plan: Plan, found: Sequence[Cell]) -> str:
+    """Write the table of binary tasks and that of multi-class tasks, as far as they were reproduced.
+
+    Args:
+        plan: What was reproduced.
+        found: The figures.
+
+    Returns:
+        Markdown.
+    """
+    parts = []
+    for group, title in (("binary", "Binary tasks"), ("multiclass", "Multi-class tasks")):
+        tasks = [task for task in plan.tasks if group_of(task) == group]
+        if tasks:
+            low, high = RANGES[group]
+            rule = f"best on the calibration split with a speed-up in [{low}, {high}], reported on the test split, in %"
+            parts.append(f"## {title}\n\n{rule}\n\n{table(found, tasks, [row.name for row in plan.rows])}\n")
+    return "\n".join(parts)
+
+
+def _in_words(here: Sequence[Cell]) -> str:
+    """Write one cell of a table."""
+    if not here:
+        return ""
+    scores = [100 * each.score for each in here]
+    spread = f" ± {stdev(scores):.1f}" if len(scores) > 1 else ""
+    speedup = mean(each.speedup for each in here)
+    return f"[{mean(scores):.1f}](results/runs/{here[0].run}.json){spread} at {speedup:.2f}×"
+
+
+def as_plain(found: Sequence[Cell]) -> list[Mapping[str, Any]]:
+    """Give figures as plain values, for JSON."""
+    return [vars(each) for each in found]

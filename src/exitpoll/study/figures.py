@@ -1,0 +1,310 @@
+"""The paper's figures, drawn from findings: each a function from plain values to a picture."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from exitpoll.plots import COLOURS, DASHES, new_figure, save
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
+Findings = Mapping[str, Any]
+_MARKERS = "os^vDP*X"
+
+
+def draw_all(findings: Findings, folder: Path) -> list[Path]:
+    """Draw every figure that the findings have the material for.
+
+    Args:
+        findings: As written by `reproduce`: tasks and variants.
+        folder: Where to write PNG files.
+
+    Returns:
+        The files.
+    """
+    folder.mkdir(parents=True, exist_ok=True)
+    written = []
+    for name, draw in _figures(findings):
+        save(draw(), folder / f"{name}.png")
+        written.append(folder / f"{name}.png")
+    return written
+
+
+def _figures(findings: Findings) -> Iterator[tuple[str, Callable[[], Figure]]]:
+    """Name the figures there is material for."""
+    tasks = findings["tasks"]
+    complete = {task: found for task, found in tasks.items() if "k" in found}
+    if complete:
+        yield "curves", partial(draw_curves, complete)
+        yield "oracle", partial(draw_oracles, complete)
+        yield "leaving", partial(draw_leaving, complete)
+    for task, found in complete.items():
+        yield f"k-{task}", partial(draw_k, found, task)
+        yield f"alpha-{task}", partial(draw_alpha, found, task)
+        yield f"closest-{task}", partial(draw_closest, found, task)
+        if "states" in found:
+            yield f"states-{task}", partial(draw_states, found, task)
+    if findings.get("variants"):
+        yield "lambda", partial(draw_lambda, findings["variants"], findings["varied"])
+    yield "values", draw_values
+
+
+def draw_curves(tasks: Findings) -> Figure:
+    """Draw score against speed-up for every task: ours, and PABEE by the same strategy.
+
+    Args:
+        tasks: Findings by task.
+
+    Returns:
+        The picture.
+    """
+    figure, places = _grid(len(tasks))
+    names = ("DeeBERT", "PABEE", "ours, patience", "ours, votes", "ours, hybrid")
+    for axes, (task, found) in zip(places, tasks.items(), strict=False):
+        shown = {name: found["curves"][name] for name in names if name in found["curves"]}
+        full = next((each["score"] for each in found["points"] if each["name"] == "full model"), None)
+        _lines(axes, shown, full)
+        axes.set_title(f"{task} ({found['metric'].replace('_', ' ')}, %)", fontsize=10)
+    _share_legend(figure, places[0])
+    return figure
+
+
+def draw_oracles(tasks: Findings) -> Figure:
+    """Draw, for every task, static models, methods and the oracle.
+
+    Args:
+        tasks: Findings by task.
+
+    Returns:
+        The picture.
+    """
+    figure, places = _grid(len(tasks))
+    names = list(dict.fromkeys(each["name"] for found in tasks.values() for each in found["points"]))
+    for axes, found in zip(places, tasks.values(), strict=False):
+        for each in found["points"]:
+            number = names.index(each["name"])
+            look: dict[str, Any] = {"color": COLOURS[number % 12], "marker": _MARKERS[number % 8]}
+            axes.plot(each["speedup"], 100 * each["score"], linestyle="none", label=each["name"], **look)
+        oracle = found["oracle"]["first_right"]
+        axes.plot(oracle["speedup"], 100 * oracle["score"], "k*", markersize=12, label="oracle", linestyle="none")
+        axes.axvline(1, color="grey", linewidth=0.6)
+    for axes, task in zip(places, tasks, strict=False):
+        axes.set_title(task, fontsize=10)
+        axes.set_xscale("log", base=2)
+        axes.set_xticks([1, 2, 4, 8], ["1", "2", "4", "8"])
+        axes.grid(alpha=0.3)
+    longest = max(places, key=lambda axes: len(axes.get_legend_handles_labels()[1]))
+    _share_legend(figure, longest)
+    return figure
+
+
+def draw_leaving(tasks: Findings) -> Figure:
+    """Draw which share of the texts leaves after each layer with the right answer, at equal speed-up.
+
+    Args:
+        tasks: Findings by task.
+
+    Returns:
+        The picture.
+    """
+    figure, places = _grid(len(tasks))
+    for axes, (task, found) in zip(places, tasks.items(), strict=False):
+        for number, (name, each) in enumerate(found["leaving"].items()):
+            where = np.asarray(found["layers"]) + 0.27 * (number - 1)
+            look: dict[str, Any] = {"color": COLOURS[(0, 4, 2)[number]], "hatch": ("", "//", "..")[number]}
+            axes.bar(where, 100 * np.asarray(each["shares"]), width=0.26, label=name, edgecolor="white", **look)
+        speeds = ", ".join(f"{each['speedup']:.2f}×" for each in found["leaving"].values())
+        axes.set_title(f"{task} ({speeds})", fontsize=9)
+        axes.set_xticks(found["layers"])
+        axes.tick_params(labelsize=8)
+        axes.grid(alpha=0.3, axis="y")
+    figure.supxlabel("leaves after layer", fontsize=10)
+    figure.supylabel("share of all texts, right, %", fontsize=10)
+    _share_legend(figure, places[0])
+    return figure
+
+
+def draw_k(found: Findings, task: str) -> Figure:
+    """Draw what k does to votes, beside patience and entropy.
+
+    Args:
+        found: Findings of a task.
+        task: Its name.
+
+    Returns:
+        The picture.
+    """
+    figure = new_figure((6.4, 4))
+    axes = figure.subplots()
+    _lines(axes, found["k"], found["exits"][-1])
+    axes.set_xlabel("speed-up")
+    axes.set_ylabel(f"{found['metric'].replace('_', ' ')}, %")
+    axes.set_title(f"effect of k: {task}", fontsize=11)
+    axes.legend(fontsize=8)
+    return figure
+
+
+def draw_lambda(variants: Sequence[Findings], task: str) -> Figure:
+    """Draw what the weight of diversity does, by votes.
+
+    Args:
+        variants: Findings of the variants.
+        task: The task they were run on.
+
+    Returns:
+        The picture.
+    """
+    figure = new_figure((6.4, 4))
+    axes = figure.subplots()
+    shown = {each["name"]: each["curve"] for each in variants if "λ" in each["name"]}
+    _lines(axes, dict(sorted(shown.items(), key=lambda each: each[0].split("λ")[1])), None)
+    axes.set_xlabel("speed-up")
+    axes.set_ylabel("score, %")
+    axes.set_title(f"effect of λ, by votes: {task}", fontsize=11)
+    axes.legend(fontsize=8)
+    return figure
+
+
+def draw_alpha(found: Findings, task: str) -> Figure:
+    """Draw α = λ·p_c of every layer through a training.
+
+    Args:
+        found: Findings of a task.
+        task: Its name.
+
+    Returns:
+        The picture.
+    """
+    figure = new_figure((6.4, 4))
+    axes = figure.subplots()
+    values = np.asarray(found["alpha"]["alpha"])  # (lines, exits - 1)
+    from matplotlib import colormaps
+
+    shades = colormaps["viridis"](np.linspace(0, 0.9, values.shape[1]))
+    for number, layer in enumerate(found["layers"][1:]):
+        axes.plot(found["alpha"]["steps"], values[:, number], color=shades[number], marker=".", label=f"layer {layer}")
+    axes.set_xlabel("training step")
+    axes.set_ylabel("α = λ·p_c")
+    axes.set_title(f"how soft the targets of every layer are: {task}", fontsize=11)
+    axes.grid(alpha=0.3)
+    figure.legend(fontsize=7, loc="outside right upper")
+    return figure
+
+
+def draw_closest(found: Findings, task: str) -> Figure:
+    """Draw how often each earlier head was the nearest of each head.
+
+    Args:
+        found: Findings of a task.
+        task: Its name.
+
+    Returns:
+        The picture.
+    """
+    figure = new_figure((5.6, 5))
+    axes = figure.subplots()
+    shares = 100 * np.asarray(found["closest"])[1:, :-1]  # (later, earlier)
+    axes.imshow(np.where(shares > 0, shares, np.nan), cmap="Blues", vmin=0, vmax=100)
+    for row, column in np.ndindex(*shares.shape):
+        if column <= row:
+            shade = "white" if shares[row, column] > 55 else "black"
+            axes.text(column, row, f"{shares[row, column]:.0f}", ha="center", va="center", fontsize=7, color=shade)
+    axes.set_xticks(range(len(shares)), [str(layer) for layer in found["layers"][:-1]])
+    axes.set_yticks(range(len(shares)), [str(layer) for layer in found["layers"][1:]])
+    axes.set_xlabel("nearest earlier layer")
+    axes.set_ylabel("layer")
+    axes.set_title(f"which earlier layer says the like, % of training texts: {task}", fontsize=10)
+    return figure
+
+
+def draw_states(found: Findings, task: str) -> Figure:
+    """Draw t-SNE of every layer's hidden states at three moments of training, with and without diversity.
+
+    Args:
+        found: Findings of a task.
+        task: Its name.
+
+    Returns:
+        The picture.
+    """
+    moments = max(len(each) for each in found["states"].values())
+    figure = new_figure((3 * moments + 1, 6))
+    places = figure.subplots(len(found["states"]), moments, squeeze=False)
+    from matplotlib import colormaps
+
+    shades = colormaps["viridis"](np.linspace(0, 0.95, len(found["layers"])))
+    for row, (name, steps) in zip(places, found["states"].items(), strict=True):
+        for axes, (step, each) in zip(row, steps.items(), strict=False):
+            for layer, place in enumerate(np.asarray(each["places"])):
+                axes.scatter(*place.T, s=4, color=shades[layer], label=f"layer {found['layers'][layer]}")
+            axes.set_title(f"{name}, step {step}\nneighbours' cosine {each['alike']:.2f}", fontsize=8)
+            axes.set_xticks([])
+            axes.set_yticks([])
+    handles, labels = places[0, 0].get_legend_handles_labels()
+    figure.legend(handles, labels, fontsize=7, loc="outside right upper", markerscale=3)
+    figure.suptitle(f"hidden states of the texts of one class: {task}", fontsize=11)
+    return figure
+
+
+def draw_values(layers: int = 12, ks: Sequence[float] = (0.0, 0.25, 0.5, 0.75)) -> Figure:
+    """Draw all values that V_l, the most votes for a class over l^k, can take (equation 12).
+
+    Args:
+        layers: How many exits there are.
+        ks: The exponents.
+
+    Returns:
+        The picture.
+    """
+    figure = new_figure((9, 6))
+    places = figure.subplots(2, 2).ravel()
+    for axes, k in zip(places, ks, strict=True):
+        layer, votes = np.array([(here, most) for here in range(1, layers + 1) for most in range(1, here + 1)]).T
+        axes.scatter(layer, votes / layer**k, s=12, c=votes, cmap="viridis")
+        axes.set_title(f"k = {k:g}", fontsize=10)
+        axes.set_xticks(range(1, layers + 1))
+        axes.grid(alpha=0.3)
+    figure.supxlabel("layer l", fontsize=10)
+    figure.supylabel("V_l for 1 … l votes", fontsize=10)
+    return figure
+
+
+def _grid(tasks: int) -> tuple[Figure, list[Axes]]:
+    """Start a picture with a place for every task."""
+    columns = min(3, tasks)
+    rows = -(-tasks // columns)
+    figure = new_figure((3.6 * columns + 1.6, 2.7 * rows + 0.3))
+    places = list(figure.subplots(rows, columns, squeeze=False).ravel())
+    for empty in places[tasks:]:
+        empty.remove()
+    return figure, places[:tasks]
+
+
+def _lines(axes: Axes, curves: Mapping[str, Sequence[Sequence[float]]], full: float | None) -> None:
+    """Draw fronts as steps, over the speed-ups that someone might choose."""
+    shown = []
+    for number, (name, points) in enumerate(curves.items()):
+        speedup, score = np.asarray(points).T
+        look: dict[str, Any] = {"color": COLOURS[(0, 6, 4, 2, 11, 5)[number % 6]], "linestyle": DASHES[number % 6]}
+        axes.step(speedup, 100 * score, where="pre", label=name, linewidth=1.3, **look)
+        shown += [100 * value for speed, value in zip(speedup, score, strict=True) if 1 <= speed <= 3]
+    if full is not None:
+        axes.axhline(100 * full, color="grey", linewidth=0.8, label="full model")
+        shown.append(100 * full)
+    axes.set_xlim(1, 3.5)
+    low, high = np.percentile(shown, 5), max(shown)
+    axes.set_ylim(low - 0.1 * (high - low), high + 0.08 * (high - low) + 0.1)
+    axes.grid(alpha=0.3)
+
+
+def _share_legend(figure: Figure, axes: Axes) -> None:
+    """Explain all places of a picture at once."""
+    handles, labels = axes.get_legend_handles_labels()
+    figure.legend(handles, labels, fontsize=8, loc="outside right upper")

@@ -1,0 +1,250 @@
+"""What runs show beyond their tables, as plain values: the material of the paper's figures and analyses."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from exitpoll.analysis import consistency_oracle, label_oracle, predictions_of, static_exit
+from exitpoll.curves import best_of, front_of, sweep
+from exitpoll.policy import Policy
+from exitpoll.study.cells import Cell
+from exitpoll.study.contests import Runs
+from exitpoll.study.paper import BEST, ROWS, VARIANTS
+from exitpoll.study.runs import Outcome
+from exitpoll.trace import Trace
+
+EQUAL_SPEEDUP = 1.3  # at which the paper compares where texts leave
+WITHIN = 0.005  # of the full model's score counts as keeping it
+SHOWN = ("DeeBERT", "RightTool", "FastBERT", "PABEE", "ours, patience", "ours, votes", "ours, entropy", "ours, hybrid")
+_ROWS = {row.name: row for row in ROWS}
+_OURS, _WITHOUT = _ROWS["ours, votes"], _ROWS["RightTool"]  # the same training with and without diversity
+Points = list[list[float]]  # speed-up and score of each
+
+
+def about_task(runs: Runs, task: str, cells: Sequence[Cell]) -> dict[str, Any]:
+    """Gather all figures' material of a task, from the runs of the first seed.
+
+    Args:
+        runs: The runs.
+        task: The task.
+        cells: Figures of the tables.
+
+    Returns:
+        Plain values by figure; a figure whose runs are missing is left out.
+    """
+    seed = runs.plan.seeds[0]
+    found: dict[str, Any] = {"points": points(cells, task, seed), "curves": {}}
+    for name in SHOWN:
+        outcome = runs.of(task, _ROWS[name], seed)
+        if outcome is not None:
+            found["curves"][name] = front(outcome.trace("test"), _ROWS[name].strategies)
+    ours, without = runs.of(task, _OURS, seed), runs.of(task, _WITHOUT, seed)
+    if ours is not None:
+        test = ours.trace("test")
+        found |= {
+            "metric": test.metric,
+            "layers": list(test.layers),
+            "exits": exit_scores(test),
+            "oracle": oracle(runs, task, seed),
+            "k": effect_of_k(test),
+            "leaving": leaving(test),
+            "alpha": alpha(ours),
+            "closest": closest(ours),
+        }
+    if ours is not None and without is not None:
+        found["states"] = {"with diversity": states(ours), "without diversity": states(without)}
+    return found
+
+
+def points(cells: Sequence[Cell], task: str, seed: int) -> list[dict[str, Any]]:
+    """List every method's figure in the table, as a point of score against speed-up.
+
+    Args:
+        cells: Figures of the tables.
+        task: The task.
+        seed: The seed.
+
+    Returns:
+        Name, score and speed-up of each.
+    """
+    here = [each for each in cells if (each.task, each.seed) == (task, seed)]
+    return [{"name": each.row, "score": each.score, "speedup": each.speedup} for each in here]
+
+
+def front(trace: Trace, strategies: Sequence[str | Policy]) -> Points:
+    """Give the points that no threshold or setting beats in both speed-up and score.
+
+    Args:
+        trace: A trace with labels.
+        strategies: The strategies, with all their settings.
+
+    Returns:
+        Speed-up and score, by rising speed-up.
+    """
+    curves = sweep(trace, strategies)
+    speedup = np.concatenate([curve.speedup for curve in curves])
+    score = np.concatenate([curve.score for curve in curves])
+    best = front_of(speedup, score)[::-1]
+    return [[round(float(speedup[each]), 4), round(float(score[each]), 5)] for each in best]
+
+
+def exit_scores(trace: Trace) -> list[float]:
+    """Score every exit on its own."""
+    return [round(static_exit(trace, number).score(trace.metric), 5) for number in range(len(trace.layers))]
+
+
+def effect_of_k(trace: Trace) -> dict[str, Points]:
+    """Compare votes of every k with patience and entropy."""
+    ways = {f"votes, k = {k:g}": Policy("votes", settings={"k": k}) for k in (0.0, 0.25, 0.5, 0.75)}
+    ways |= {name: Policy(name) for name in ("patience", "entropy")}
+    return {name: front(trace, [way]) for name, way in ways.items()}
+
+
+def leaving(trace: Trace) -> dict[str, Any]:
+    """Say which share of the texts leaves each exit with the right answer, by strategies that are equally fast.
+
+    Args:
+        trace: A trace with labels.
+
+    Returns:
+        For each strategy its speed-up, the nearest to 1.3, and a share for each exit.
+    """
+    found = {}
+    for name in ("entropy", "patience", "votes"):
+        curves = sweep(trace, [name])
+        nearest = min(
+            ((abs(speedup - EQUAL_SPEEDUP), -score, curve, point)
+             for curve in curves
+             for point, (speedup, score) in enumerate(zip(curve.speedup, curve.score, strict=True))),
+            key=lambda each: each[:2],
+        )  # fmt: skip
+        decided = nearest[2].policy_at(nearest[3]).decide(trace)
+        right = decided.answer == trace.gold("this")
+        shares = [float((right & (decided.exit == number)).mean()) for number in range(len(trace.layers))]
+        found[name] = {"speedup": round(decided.speedup, 4), "shares": [round(share, 5) for share in shares]}
+    return found
+
+
+def oracle(runs: Runs, task: str, seed: int) -> dict[str, Any]:
+    """Say how far from the oracles our best strategy is.
+
+    Args:
+        runs: The runs.
+        task: The task.
+        seed: The seed.
+
+    Returns:
+        The oracles' scores and speed-ups; the highest speed-up at which, on calibration texts, our best strategy
+        keeps the last exit's score, and what that came to on test texts.
+    """
+    outcome = runs.of(task, BEST, seed)
+    assert outcome is not None
+    calibration, test = outcome.trace("calibration"), outcome.trace("test")
+    right, agrees = label_oracle(test), consistency_oracle(test)
+    full = static_exit(calibration, len(calibration.layers) - 1).score(calibration.metric)
+    fast = [
+        (float(curve.speedup[point]), curve.policy_at(int(point)))
+        for curve in runs.curves(outcome, BEST)
+        for point in np.flatnonzero(curve.score >= full - WITHIN)
+    ]
+    decided = max(fast, key=lambda each: each[0])[1].decide(test) if fast else static_exit(test, len(test.layers) - 1)
+    return {
+        "first_right": {"score": right.score(test.metric), "speedup": right.speedup},
+        "agrees_for_good": {"score": agrees.score(test.metric), "speedup": agrees.speedup},
+        "keeps_score": {"score": decided.score(test.metric), "speedup": decided.speedup},
+        "last_exit": static_exit(test, len(test.layers) - 1).score(test.metric),
+        "some_exit_right": float((predictions_of(test) == test.gold("this")[:, None]).any(axis=1).mean()),
+    }
+
+
+def alpha(outcome: Outcome) -> dict[str, Any]:
+    """Follow α = λ·p_c of every exit from the second on through a training (section 4.4 of the paper)."""
+    lines = [line for line in outcome.journal() if line["alpha"] is not None]
+    return {"steps": [line["step"] for line in lines], "alpha": [_rounded(line["alpha"]) for line in lines]}
+
+
+def closest(outcome: Outcome) -> list[list[float]]:
+    """Say how often each earlier head was the nearest of a head, over the whole training: (exits, exits) shares."""
+    counts = np.sum([line["closest"] for line in outcome.journal() if line["closest"] is not None], axis=0)
+    return [_rounded(row / max(row.sum(), 1)) for row in counts]
+
+
+def states(outcome: Outcome) -> dict[str, Any]:
+    """Lay out by t-SNE what the heads read of the texts of one class, at the moments that were kept.
+
+    Args:
+        outcome: A run.
+
+    Returns:
+        For each step, places (exits, texts, 2), and how alike neighbouring exits' states are: the mean cosine.
+    """
+    found = {}
+    for step, (features, labels) in outcome.moments().items():
+        largest = np.bincount(labels).argmax()
+        some = features[labels == largest].astype(np.float64)  # (texts, exits, width)
+        found[str(step)] = {"places": _laid_out(some), "alike": round(_neighbours_alike(some), 4)}
+    return found
+
+
+def _laid_out(features: NDArray) -> list:
+    """Lay texts out in the plane, all exits together: (exits, texts, 2)."""
+    from sklearn.manifold import TSNE
+
+    texts, exits, width = features.shape
+    flat = features.transpose(1, 0, 2).reshape(exits * texts, width)
+    places = TSNE(perplexity=min(30.0, (len(flat) - 1) / 3), random_state=0).fit_transform(flat)
+    return np.round(places.reshape(exits, texts, 2).astype(np.float64), 1).tolist()
+
+
+def _neighbours_alike(features: NDArray) -> float:
+    """Mean cosine between the states of a text at neighbouring exits."""
+    unit = features / np.maximum(np.linalg.norm(features, axis=-1, keepdims=True), 1e-12)
+    return float((unit[:, 1:] * unit[:, :-1]).sum(axis=-1).mean())
+
+
+def about_variants(runs: Runs, task: str, speedups: Sequence[float] = (1.5, 2.0, 2.5)) -> list[dict[str, Any]]:
+    """Compare other readings of the loss, other weights of it and other heads with ours.
+
+    Args:
+        runs: The runs.
+        task: The task.
+        speedups: Where to compare.
+
+    Returns:
+        For each variant the score of every exit, and by each strategy the score at each speed-up, with thresholds
+        chosen on calibration texts; a mean over the seeds that all were run with. Variants never run are left out.
+    """
+    rows = {"λ = 0.2 (ours)": _OURS, "λ = 0": _WITHOUT, **{row.name: row for row in VARIANTS}}
+    ran = {name: row for name, row in rows.items() if runs.seeds(task, row)}
+    seeds = runs.seeds(task, *ran.values())
+    found = []
+    for name, row in ran.items():
+        outcomes = [outcome for seed in seeds if (outcome := runs.of(task, row, seed)) is not None]
+        found.append({"name": name, "seeds": len(outcomes), **_variant(outcomes, speedups)})
+    return found if seeds else []
+
+
+def _variant(outcomes: Sequence[Outcome], speedups: Sequence[float]) -> dict[str, Any]:
+    """Measure one variant over its seeds."""
+    exits = np.mean([exit_scores(outcome.trace("test")) for outcome in outcomes], axis=0)
+    measured: Mapping[str, list[float]] = {
+        strategy: [float(np.mean([_score_at(each, strategy, speedup) for each in outcomes])) for speedup in speedups]
+        for strategy in ("patience", "votes", "entropy")
+    }
+    curve = front(outcomes[0].trace("test"), ["votes"])
+    return {"exits": _rounded(exits), "speedups": list(speedups), "scores": dict(measured), "curve": curve}
+
+
+def _score_at(outcome: Outcome, strategy: str, speedup: float) -> float:
+    """Score a strategy on test texts at the best threshold of calibration texts; NaN where it is never that fast."""
+    policy, test = best_of(sweep(outcome.trace("calibration"), [strategy]), speedup), outcome.trace("test")
+    return float("nan") if policy is None else policy.decide(test).score(test.metric)
+
+
+def _rounded(values: Any) -> list[float]:
+    """Write numbers short."""
+    return [round(float(value), 5) for value in values]

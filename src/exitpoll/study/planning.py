@@ -1,0 +1,137 @@
+"""What is to be reproduced of the paper: tasks, rows, seeds and sizes, and the runs that follow from them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+from exitpoll.errors import InputError
+from exitpoll.methods import Prune, TrainingSettings
+from exitpoll.study.paper import BEYOND, BINARY, MULTICLASS, PRESETS, ROWS, STARTS, Row
+from exitpoll.study.runs import Run
+from exitpoll.tasks import TASKS, plain_name, task_named
+
+
+@dataclass(frozen=True)
+class Plan:
+    """What is to be reproduced, and at what size."""
+
+    encoder: str
+    layers: int  # of the encoder
+    data: str | None = None  # a folder with a folder for each task; the hub by default
+    tasks: Sequence[str] = (*BINARY, *MULTICLASS)
+    rows: Sequence[Row] = ROWS
+    seeds: Sequence[int] = (0,)
+    limit: int | None = None  # of training texts
+    held_out: int | None = None  # at most so many calibration texts, and so many test texts
+    start_limit: int | None = None  # of training texts of a task that another starts from
+    settings: TrainingSettings = field(default_factory=TrainingSettings)
+    presets: bool = False  # whether the paper's settings of each task are used
+    pooling: str = "mean"
+    special: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)  # fields that differ for some tasks
+
+    def of(self, task: str) -> Plan:
+        """Say what is planned for a task alone.
+
+        Args:
+            task: The task.
+
+        Returns:
+            A plan with what differs for this task in place.
+        """
+        return replace(self, tasks=[task], special={}, **dict(self.special.get(task, {})))
+
+    def run(self, task: str, row: Row, seed: int) -> Run:
+        """Say what a cell follows from.
+
+        Args:
+            task: The task.
+            row: The row of the table.
+            seed: The seed.
+
+        Returns:
+            The run; rows that differ in their strategy alone share one.
+        """
+        if self.special:
+            return self.of(task).run(task, row, seed)
+        chosen = replace(self.settings, method=row.method, seed=seed)
+        preset = dict(PRESETS.get(plain_name(Path(task).name), {})) if self.presets else {}
+        if row.method != "ensemble":
+            preset.pop("diversity_weight", None)
+        settings = replace(chosen, **{**preset, **row.settings})
+        exits = None if row.share is None else (max(1, round(row.share * self.layers)),)
+        alone = settings.schedule == "heads"  # heads trained alone stand on the full model, the first of the rows
+        start = self.run(task, ROWS[0], seed) if alone else self._start(task, seed)
+        run = self._run(task, settings, exits, start, self.limit, row.prune)
+        return run if row.pooling is None else replace(run, pooling=row.pooling)
+
+    def _start(self, task: str, seed: int) -> Run | None:
+        """Say from which run a task starts, if from any: RTE from one on entailment."""
+        for other in STARTS.get(plain_name(Path(task).name), ()):
+            if self.data is None or (Path(self.data) / other).exists():
+                settings = replace(self.settings, **dict(ROWS[0].settings), seed=seed)
+                return self._run(other, settings, (self.layers,), None, self.start_limit or self.limit, None)
+        return None
+
+    def _run(
+        self,
+        task: str,
+        settings: TrainingSettings,
+        exits: tuple[int, ...] | None,
+        start: Run | None,
+        limit: int | None,
+        prune: Prune | None,
+    ) -> Run:
+        """Add what all runs share."""
+        held_out, pooling = self.held_out, self.pooling
+        return Run(self._source(task), self.encoder, settings, exits, limit, held_out, start, pooling, prune)
+
+    def _source(self, task: str) -> str:
+        """Say where the data of a task are."""
+        if self.data is None:
+            return task
+        folder = Path(self.data) / task
+        if not folder.exists():
+            raise InputError(f"'{self.data}' has no folder '{task}'; name the tasks that it has with --tasks")
+        return str(folder)
+
+    def runs(self) -> list[Run]:
+        """List all runs, each once, task by task."""
+        wanted = (self.run(task, row, seed) for task in self.tasks for seed in self.seeds for row in self.rows)
+        return list({run.name: run for run in wanted}.values())
+
+
+def group_of(task: str) -> str:
+    """Say in which of the paper's tables a task stands: that of binary or of multi-class tasks."""
+    return (
+        "binary" if plain_name(Path(task).name) in {plain_name(name) for name in (*BINARY, *BEYOND)} else "multiclass"
+    )
+
+
+def rows_named(names: Sequence[str] | None) -> list[Row]:
+    """Pick rows of the tables.
+
+    Args:
+        names: Their names; all by default.
+
+    Returns:
+        The rows.
+    """
+    known = {row.name: row for row in ROWS}
+    for name in names or ():
+        if name not in known:
+            raise InputError(f"method '{name}' is in no table; choose of: {', '.join(known)}")
+    return list(ROWS) if names is None else [known[name] for name in names]
+
+
+def check_tasks(tasks: Iterable[str]) -> None:
+    """Refuse tasks that nobody knows.
+
+    Args:
+        tasks: Their names.
+    """
+    for task in tasks:
+        if task_named(task) is None and plain_name(Path(task).name) not in BEYOND:
+            raise InputError(f"task '{task}' is unknown; known tasks: {', '.join(sorted(TASKS))}")
