@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from exitpoll import InputError, TrainingSettings
-from exitpoll.study.cells import cells, table
+from exitpoll.study.cells import against_paper, cells, table
 from exitpoll.study.contests import ALL, Runs, contests
 from exitpoll.study.figures import draw_all
 from exitpoll.study.paper import BINARY, GRID, MULTICLASS, PRESETS, ROWS
@@ -79,10 +79,15 @@ def test_from_runs_to_tables(plan, cache):
         assert each.low <= each.score <= each.high
         if each.policy is not None:
             assert each.speedup > 1
-            assert not np.isnan(each.score_on_dev)
+            assert each.score_on_dev is not None
     written = table(found, ["trec"], [row.name for row in ROWS])
     assert written.count("\n") == len(ROWS) + 1
-    assert f"results/runs/{by_row['ours, votes'].run}.json" in written
+    assert f"(runs/{by_row['ours, votes'].run}/run.json)" in written
+    assert "nan" not in table(found, ["trec"], [row.name for row in ROWS], on_dev=True)
+    paper = against_paper(found, ["trec"], [row.name for row in ROWS])
+    assert "RightTool" not in paper
+    above = 100 * (by_row["ours, votes"].score - by_row["full model"].score)
+    assert f"| ours, votes | {above:+.1f} (+0.0) |" in paper
 
     again = execute(plan.run("trec", ROWS[-1], 0), cache)
     assert again.summary["seconds"] == outcomes[-1].summary["seconds"]  # it was found, not done anew

@@ -11,10 +11,13 @@ from exitpoll.analysis import static_exit
 from exitpoll.curves import best_of, sweep
 from exitpoll.evaluation import measure
 from exitpoll.policy import Policy
-from exitpoll.study.paper import RANGES, Row
+from exitpoll.study.paper import FULL, PAPER, RANGES, Row
 from exitpoll.study.planning import Plan, group_of
 from exitpoll.study.runs import Outcome
+from exitpoll.tasks import plain_name
 from exitpoll.trace import Trace
+
+LINK = "runs/{run}/run.json"  # from where `exitpoll reproduce` writes its tables
 
 
 @dataclass(frozen=True)
@@ -32,7 +35,7 @@ class Cell:
     high: float
     speedup: float  # on test texts
     below_full: float  # the run's own last exit minus the score
-    score_on_dev: float  # chosen on the very texts it is reported on, as the paper does
+    score_on_dev: float | None  # chosen on the very texts it is reported on, as the paper does; None if none is
     seconds: float  # that the run took
 
 
@@ -47,7 +50,7 @@ def cell(task: str, row: Row, outcome: Outcome, layers: int, speedups: tuple[flo
         speedups: In which range the threshold is looked for.
 
     Returns:
-        The figure; NaN where no threshold gives a speed-up in the range.
+        The figure; that of the last exit where no threshold gives a speed-up in the range.
     """
     calibration, test = outcome.trace("calibration"), outcome.trace("test")
     last = len(test.layers) - 1
@@ -59,7 +62,7 @@ def cell(task: str, row: Row, outcome: Outcome, layers: int, speedups: tuple[flo
         policy = chosen(calibration, row, speedups)
         best = chosen(test, row, speedups)
         decided = static_exit(test, last) if policy is None else policy.decide(test)
-        on_dev = float("nan") if best is None else best.decide(test).score(test.metric)
+        on_dev = None if best is None else best.decide(test).score(test.metric)
         speedup = decided.speedup
     score, below = measure(test, decided, static_exit(test, last), metric=test.metric)
     return Cell(
@@ -113,57 +116,109 @@ def cells(plan: Plan, outcomes: Iterable[Outcome]) -> list[Cell]:
     ]
 
 
-def table(found: Sequence[Cell], tasks: Sequence[str], rows: Sequence[str]) -> str:
-    """Write figures as a table: mean over seeds, its spread, and the speed-up, with a link to the runs.
+def table(
+    found: Sequence[Cell], tasks: Sequence[str], rows: Sequence[str], *, link: str = LINK, on_dev: bool = False
+) -> str:
+    """Write figures as a table: mean over seeds, its spread, and the speed-up, with links to the runs.
 
     Args:
         found: The figures.
         tasks: The columns.
         rows: The rows, by name.
+        link: Where a run is, with `{run}` for its name.
+        on_dev: Whether to show the figures that choosing on the reported texts themselves would give.
 
     Returns:
         Markdown.
     """
     lines = ["| method | " + " | ".join(tasks) + " | mean |", "|---" * (len(tasks) + 2) + "|"]
     for row in rows:
-        texts, scores = [], []
-        for task in tasks:
-            here = [each for each in found if (each.task, each.row) == (task, row)]
-            texts.append(_in_words(here))
-            scores += [mean(each.score for each in here)] if here else []
+        columns = [_at(found, task, row) for task in tasks]
+        texts = [_in_words(here, link, on_dev) for here in columns]
+        scores = [mean(known) for here in columns if (known := _scores(here, on_dev))]
         average = f"{100 * mean(scores):.1f}" if len(scores) == len(tasks) else ""
         lines.append(f"| {row} | {' | '.join(texts)} | {average} |")
     return "\n".join(lines)
 
 
-def tables(plan: Plan, found: Sequence[Cell]) -> str:
+def tables(plan: Plan, found: Sequence[Cell], *, link: str = LINK) -> str:
     """Write the table of binary tasks and that of multi-class tasks, as far as they were reproduced.
 
     Args:
         plan: What was reproduced.
         found: The figures.
+        link: Where a run is, with `{run}` for its name.
 
     Returns:
         Markdown.
     """
-    parts = []
+    parts, rows = [], [row.name for row in plan.rows]
     for group, title in (("binary", "Binary tasks"), ("multiclass", "Multi-class tasks")):
         tasks = [task for task in plan.tasks if group_of(task) == group]
         if tasks:
             low, high = RANGES[group]
-            rule = f"best on the calibration split with a speed-up in [{low}, {high}], reported on the test split, in %"
-            parts.append(f"## {title}\n\n{rule}\n\n{table(found, tasks, [row.name for row in plan.rows])}\n")
-    return "\n".join(parts)
+            rule = (
+                f"Best on the calibration split with a speed-up in [{low}, {high}], reported on the test split, in %."
+            )
+            dev = "The same, chosen on the test split itself, as the paper chose on the split it reports:"
+            against = "Points above or below the full model, here (and in the paper, with ALBERT-base):"
+            parts += [f"## {title}", rule, table(found, tasks, rows, link=link)]
+            parts += [dev, table(found, tasks, rows, link=link, on_dev=True)]
+            parts += [against, against_paper(found, tasks, rows)]
+    return "\n\n".join(parts) + "\n"
 
 
-def _in_words(here: Sequence[Cell]) -> str:
+def against_paper(found: Sequence[Cell], tasks: Sequence[str], rows: Sequence[str]) -> str:
+    """Write how far every method is above the full model, here and in the paper.
+
+    Args:
+        found: The figures.
+        tasks: The columns.
+        rows: The rows, by name; those that are not in the paper are left out.
+
+    Returns:
+        Markdown.
+    """
+    lines = ["| method | " + " | ".join(tasks) + " |", "|---" * (len(tasks) + 1) + "|"]
+    for row in rows:
+        if row in PAPER and row != FULL:
+            lines.append(f"| {row} | " + " | ".join(_above_full(found, task, row) for task in tasks) + " |")
+    return "\n".join(lines)
+
+
+def _above_full(found: Sequence[Cell], task: str, row: str) -> str:
+    """Say how far a method is above the full model here and in the paper."""
+    theirs, key = "", plain_name(task)
+    if key in PAPER[row] and key in PAPER[FULL]:
+        theirs = f" ({PAPER[row][key] - PAPER[FULL][key]:+.1f})"
+    here, full = (_at(found, task, name) for name in (row, FULL))
+    if not here or not full:
+        return theirs.strip()
+    return f"{100 * (mean(each.score for each in here) - mean(each.score for each in full)):+.1f}{theirs}"
+
+
+def _at(found: Sequence[Cell], task: str, row: str) -> list[Cell]:
+    """Find the figures of all seeds."""
+    return [each for each in found if (each.task, each.row) == (task, row)]
+
+
+def _scores(here: Sequence[Cell], on_dev: bool) -> list[float]:
+    """Give the figures in question of all seeds."""
+    figures = [each.score_on_dev if on_dev else each.score for each in here]
+    return [figure for figure in figures if figure is not None]
+
+
+def _in_words(here: Sequence[Cell], link: str, on_dev: bool) -> str:
     """Write one cell of a table."""
-    if not here:
+    scores = [100 * score for score in _scores(here, on_dev)]
+    if not scores:
         return ""
-    scores = [100 * each.score for each in here]
+    linked = f"[{mean(scores):.1f}]({link.format(run=here[0].run)})"
+    if on_dev:
+        return linked
     spread = f" ± {stdev(scores):.1f}" if len(scores) > 1 else ""
-    speedup = mean(each.speedup for each in here)
-    return f"[{mean(scores):.1f}](results/runs/{here[0].run}.json){spread} at {speedup:.2f}×"
+    others = "".join(f" [s{each.seed}]({link.format(run=each.run)})" for each in here[1:])
+    return f"{linked}{spread} at {mean(each.speedup for each in here):.2f}×{others}"
 
 
 def as_plain(found: Sequence[Cell]) -> list[Mapping[str, Any]]:
