@@ -54,17 +54,17 @@ def cell(task: str, row: Row, outcome: Outcome, layers: int, speedups: tuple[flo
     """
     calibration, test = outcome.trace("calibration"), outcome.trace("test")
     last = len(test.layers) - 1
-    if row.share is not None:
-        policy, decided, on_dev = None, static_exit(test, last), static_exit(test, last).score(test.metric)
+    full = static_exit(test, last)
+    if row.share is None:
+        policy, on_test = chosen(calibration, row, speedups), chosen(test, row, speedups)
+        decided = full if policy is None else policy.decide(test)
+        on_dev = None if on_test is None else on_test.decide(test).score(test.metric)
+        speedup = decided.speedup
+    else:
+        policy, decided, on_dev = None, full, full.score(test.metric)
         assert outcome.run.exits is not None
         speedup = outcome.summary["fewer_products"] * layers / outcome.run.exits[-1]
-    else:
-        policy = chosen(calibration, row, speedups)
-        best = chosen(test, row, speedups)
-        decided = static_exit(test, last) if policy is None else policy.decide(test)
-        on_dev = None if best is None else best.decide(test).score(test.metric)
-        speedup = decided.speedup
-    score, below = measure(test, decided, static_exit(test, last), metric=test.metric)
+    score, below = measure(test, decided, full, metric=test.metric)
     return Cell(
         task=task,
         row=row.name,
