@@ -3,7 +3,8 @@
     python experiments/reproduce.py --encoder gte-small --korean albert-kor-base --data data --cache runs
 
 `--data` has a folder for each task. Every run is kept in `--cache` by its settings, so that a job that was cut off goes
-on; on a graphics card, `exitpoll reproduce all` does it at full size. Writes experiments/results/reproduce/.
+on; on a graphics card, `exitpoll reproduce all` does it at full size. Writes experiments/results/reproduce/,
+docs/results/runs/ and docs/figures/paper/; `reproduce_words.py` then fills docs/results.md.
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ from exitpoll.study.reproducing import find_all
 from exitpoll.study.runs import RUN, Outcome, Run, execute
 
 RESULTS = Path(__file__).parent / "results" / "reproduce"
-FIGURES = Path(__file__).parent.parent / "docs" / "figures" / "paper"
+DOCS = Path(__file__).parent.parent / "docs"
 STATIC = [row for row in ROWS if row.share is not None and row.name != "full model"]
 EXITING = [row for row in ROWS if row not in STATIC]
 
@@ -94,14 +95,15 @@ def train_all(todo: list[Run], cache: Path) -> None:
 def write_results(plan: Plan, todo: list[Run], cache: Path) -> None:
     """Write down what the runs that are done came to, and draw it."""
     done = [Outcome(run, cache / run.name) for run in todo if (cache / run.name / RUN).exists()]
-    (RESULTS / "runs").mkdir(parents=True, exist_ok=True)
-    for outcome in done:
-        write_json(RESULTS / "runs" / f"{outcome.run.name}.json", outcome.summary)
+    for folder in (RESULTS, DOCS / "results" / "runs"):
+        folder.mkdir(parents=True, exist_ok=True)
+    for outcome in done:  # where the page's links lead to
+        write_json(DOCS / "results" / "runs" / f"{outcome.run.name}.json", outcome.summary)
     found = cells(plan, done)
     write_json(RESULTS / "cells.json", as_plain(found))
     findings = find_all(plan, done, VARIED)
     write_json(RESULTS / "findings.json", findings)
-    drawn = draw_all(findings, FIGURES)
+    drawn = draw_all(findings, DOCS / "figures" / "paper")
     print(f"{len(done)} of {len(todo)} runs, {len(found)} figures in tables, {len(drawn)} pictures")
 
 

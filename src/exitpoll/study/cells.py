@@ -141,30 +141,31 @@ def table(
     return "\n".join(lines)
 
 
-def tables(plan: Plan, found: Sequence[Cell], *, link: str = LINK) -> str:
+def tables(tasks: Sequence[str], rows: Sequence[str], found: Sequence[Cell], *, link: str = LINK) -> str:
     """Write the table of binary tasks and that of multi-class tasks, as far as they were reproduced.
 
     Args:
-        plan: What was reproduced.
+        tasks: The tasks of both.
+        rows: The rows, by name.
         found: The figures.
         link: Where a run is, with `{run}` for its name.
 
     Returns:
         Markdown.
     """
-    parts, rows = [], [row.name for row in plan.rows]
+    parts = []
     for group, title in (("binary", "Binary tasks"), ("multiclass", "Multi-class tasks")):
-        tasks = [task for task in plan.tasks if group_of(task) == group]
-        if tasks:
+        columns = [task for task in tasks if group_of(task) == group]
+        if columns:
             low, high = RANGES[group]
             rule = (
                 f"Best on the calibration split with a speed-up in [{low}, {high}], reported on the test split, in %."
             )
             dev = "The same, chosen on the test split itself, as the paper chose on the split it reports:"
             against = "Points above or below the full model, here (and in the paper, with ALBERT-base):"
-            parts += [f"## {title}", rule, table(found, tasks, rows, link=link)]
-            parts += [dev, table(found, tasks, rows, link=link, on_dev=True)]
-            parts += [against, against_paper(found, tasks, rows)]
+            parts += [f"## {title}", rule, table(found, columns, rows, link=link)]
+            parts += [dev, table(found, columns, rows, link=link, on_dev=True)]
+            parts += [against, against_paper(found, columns, rows)]
     return "\n\n".join(parts) + "\n"
 
 

@@ -44,10 +44,11 @@ def write_tables(plan: Plan, outcomes: Sequence[Outcome], out: Path) -> str:
         The tables as Markdown.
     """
     found = cells(plan, outcomes)
+    written = tables(plan.tasks, [row.name for row in plan.rows], found)
     write_json(out / "cells.json", as_plain(found))
-    write_text(out / "tables.md", tables(plan, found))
+    write_text(out / "tables.md", written)
     write_submissions(plan, outcomes, out / "submissions")
-    return tables(plan, found)
+    return written
 
 
 def find_all(plan: Plan, outcomes: Iterable[Outcome], varied: str | None) -> dict[str, Any]:

@@ -31,7 +31,7 @@ from exitpoll.recording import record
 from exitpoll.tokens import load_tokenizer, tokenise
 from exitpoll.torch_runtime import opened
 from exitpoll.trace import Trace
-from exitpoll.trainer import OnProgress, Progress
+from exitpoll.trainer import OnProgress, Progress, exit_scores
 from exitpoll.training import train
 
 RUN, JOURNAL, MOMENTS = "run.json", "training.jsonl", "moments.safetensors"
@@ -176,12 +176,19 @@ def execute(run: Run, cache: Path, *, keep: bool = False, on_progress: OnProgres
             "threads": torch.get_num_threads(),
             "seconds": round(time.monotonic() - started, 1),
             "fewer_products": round(speedup_of(whole, smaller), 3),
-            **{name: trained.get(name) for name in ("metric", "layers", "scores", "texts", "truncated", "notes")},
+            **{name: trained.get(name) for name in ("metric", "texts", "truncated", "notes")},
+            "layers": list(outcome.trace("test").layers),
+            "scores": {split: _scores(outcome.trace(split)) for split in SPLITS},
         },
     )
     if not keep and run.prune is None:
         shutil.rmtree(model)
     return outcome
+
+
+def _scores(trace: Trace) -> list[float]:
+    """Score every exit of a trace."""
+    return exit_scores(trace.logits, trace.gold("a run"), trace.metric, trace.problem_type)["exit_scores"]
 
 
 def _splits(run: Run) -> Splits:

@@ -1,0 +1,146 @@
+"""What `reproduce.py` found, as the tables of docs/results.md.
+
+    python experiments/reproduce_words.py
+
+fills the marked blocks of that page from experiments/results/reproduce/.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from exitpoll.folders import read_json, write_text
+from exitpoll.study.cells import Cell, tables
+from exitpoll.study.contests import ALL, SPEEDUPS
+from exitpoll.study.paper import CONTESTS, ROWS
+
+RESULTS = Path(__file__).parent / "results" / "reproduce"
+PAGE = Path(__file__).parent.parent / "docs" / "results.md"
+LINK = "results/runs/{run}.json"
+Gains = Sequence[Mapping[str, Any]]
+Findings = Mapping[str, Any]
+
+
+def tables_block(cells: Sequence[Mapping[str, Any]], findings: Findings) -> str:
+    """Write the paper's tables."""
+    tasks = list(findings["tasks"])
+    found = [Cell(**each) for each in cells]
+    return tables(tasks, [row.name for row in ROWS], found, link=LINK).replace("## ", "### ").strip()
+
+
+def contests_block(cells: Sequence[Mapping[str, Any]], findings: Findings) -> str:
+    """Write every question's answer on average over the tasks."""
+    lines = ["| | " + " | ".join(f"{speedup:g}×" for speedup in SPEEDUPS) + " |", "|---" * (len(SPEEDUPS) + 1) + "|"]
+    for question in CONTESTS:
+        here = {each["speedup"]: each for each in _gains(findings, question) if each["task"] == ALL}
+        texts = [_gain(here[speedup]) if speedup in here else "" for speedup in SPEEDUPS]
+        lines.append(f"| {question} | " + " | ".join(texts) + " |")
+    return "\n".join(lines)
+
+
+def by_task_block(cells: Sequence[Mapping[str, Any]], findings: Findings) -> str:
+    """Write the paper's own questions task by task."""
+    parts = []
+    for speedup in (1.5, 2.0):
+        shown = list(CONTESTS)[:6]
+        lines = [f"| at {speedup:g}× | " + " | ".join(shown) + " |", "|---" * (len(shown) + 1) + "|"]
+        for task in findings["tasks"]:
+            texts = [_one(findings, question, task, speedup) for question in shown]
+            lines.append(f"| {task} | " + " | ".join(texts) + " |")
+        parts.append("\n".join(lines))
+    return "\n\n".join(parts)
+
+
+def kept_block(cells: Sequence[Mapping[str, Any]], findings: Findings) -> str:
+    """Write what the best of ours at 2× loses against the full model."""
+    lines = ["| at 2× | full model | best of ours above it | speed-up on test texts |", "|---|---|---|---|"]
+    for each in _gains(findings, "best of ours against the full model"):
+        if each["speedup"] == 2.0 and each["task"] != ALL:
+            full = [
+                100 * cell["score"] for cell in cells if (cell["task"], cell["row"]) == (each["task"], "full model")
+            ]
+            score = f"{sum(full) / len(full):.1f}"
+            lines.append(f"| {each['task']} | {score} | {_gain(each)} | {each['speedups'][0]:.2f}× |")
+    return "\n".join(lines)
+
+
+def oracle_block(cells: Sequence[Mapping[str, Any]], findings: Findings) -> str:
+    """Write how near the oracles are."""
+    header = (
+        "| | last exit | oracle: first right | oracle: agrees for good | best of ours, within 0.5 of the last exit |"
+    )
+    lines = [header, "|---" * 5 + "|"]
+    for task, found in findings["tasks"].items():
+        if "oracle" in found:
+            oracle = found["oracle"]
+            texts = [
+                f"{100 * oracle[name]['score']:.1f} at {oracle[name]['speedup']:.2f}×"
+                for name in ("first_right", "agrees_for_good", "keeps_score")
+            ]
+            lines.append(f"| {task} | {100 * oracle['last_exit']:.1f} | " + " | ".join(texts) + " |")
+    return "\n".join(lines)
+
+
+def variants_block(cells: Sequence[Mapping[str, Any]], findings: Findings) -> str:
+    """Write what other readings of the loss, other weights and other heads do."""
+    header = ["exit 1", "exit 3", "exit 6", "last exit"]
+    header += [f"{name} at {speedup:g}×" for name in ("patience", "votes", "entropy") for speedup in (1.5, 2.0, 2.5)]
+    lines = ["| | " + " | ".join(header) + " |", "|---" * (len(header) + 1) + "|"]
+    for each in findings["variants"]:
+        exits = [each["exits"][number] for number in (0, 2, 5, -1)]
+        scores = [score for name in ("patience", "votes", "entropy") for score in each["scores"][name]]
+        texts = [f"{100 * score:.1f}" if score == score else "" for score in (*exits, *scores)]
+        lines.append(f"| {each['name']} | " + " | ".join(texts) + " |")
+    return "\n".join(lines)
+
+
+BLOCKS: dict[str, Callable[[Sequence[Mapping[str, Any]], Findings], str]] = {
+    "tables": tables_block,
+    "contests": contests_block,
+    "by-task": by_task_block,
+    "kept": kept_block,
+    "oracle": oracle_block,
+    "variants": variants_block,
+}
+
+
+def _gains(findings: Findings, question: str) -> Gains:
+    """Find the answers to a question."""
+    return [each for each in findings["contests"] if each["question"] == question]
+
+
+def _one(findings: Findings, question: str, task: str, speedup: float) -> str:
+    """Write the answer to a question on a task at a speed-up."""
+    here = [each for each in _gains(findings, question) if (each["task"], each["speedup"]) == (task, speedup)]
+    return _gain(here[0]) if here else ""
+
+
+def _gain(each: Mapping[str, Any]) -> str:
+    """Write a gain and its interval in points; bold where the interval leaves out nought."""
+    value, low, high = (100 * each["gain"][name] for name in ("value", "low", "high"))
+    words = f"{value:+.1f} ({low:+.1f} … {high:+.1f})"
+    return f"**{words}**" if low > 0 or high < 0 else words
+
+
+def fill(page: str, blocks: Mapping[str, str]) -> str:
+    """Put blocks into their marked places."""
+    for name, text in blocks.items():
+        before, _, rest = page.partition(f"<!-- {name} -->\n")
+        after = rest.partition(f"<!-- /{name} -->")[2]
+        page = f"{before}<!-- {name} -->\n{text}\n<!-- /{name} -->{after}"
+    return page
+
+
+def main() -> None:
+    """Fill the page."""
+    cells, findings = read_json(RESULTS / "cells.json"), read_json(RESULTS / "findings.json")
+    assert cells is not None
+    assert findings is not None
+    blocks = {name: write(cells, findings) for name, write in BLOCKS.items()}  # type: ignore[arg-type]
+    write_text(PAGE, fill(PAGE.read_text(encoding="utf-8"), blocks))
+
+
+if __name__ == "__main__":
+    main()
