@@ -43,12 +43,12 @@ class Size:
 SIZES = {
     "trec": Size(3),
     "sst2": Size(1, limit=20_000),
-    "agnews": Size(2, limit=4_000),
-    "mrpc": Size(2, batch_size=16),
+    "agnews": Size(2, limit=3_000),
     "cola": Size(2),
-    "nsmc": Size(2, limit=2_500, batch_size=16),
-    "sst5": Size(2, limit=6_000),
-    "rte": Size(2, batch_size=16, start_limit=6_000),
+    "mrpc": Size(2, batch_size=16),
+    "sst5": Size(2, limit=4_000),
+    "nsmc": Size(2, limit=2_000, batch_size=16),
+    "rte": Size(2, batch_size=16, start_limit=4_000),
 }
 SEEDS = (0, 1, 2)
 SEVERAL_SEEDS = ("trec", "mrpc")
