@@ -97,6 +97,12 @@ def test_refusals(folder):
         Engine.load(folder)(TEXTS, batch_size=0)
     with pytest.raises(InputError, match="give a list of texts, not one text"):
         Engine.load(folder)("good film")
+    for wrong, name in (({"good": "film"}, "dict"), (None, "NoneType"), (7, "int")):
+        with pytest.raises(InputError, match=f"give a list of texts, not {name}"):
+            Engine.load(folder)(wrong)
+    for missing in (f"{folder}-mistyped", "mistyped", "a/b/c"):
+        with pytest.raises(InputError, match="does not exist, and is no name of the hub"):
+            Engine.load(missing)
     with pytest.raises(InputError, match="2 thresholds were given for 3 exits"):
         Engine.load(folder, policy=Policy("votes", [1, 2]))
     with pytest.raises(InputError, match="the policy is for regression, the model for single_label"):

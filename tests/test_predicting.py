@@ -258,6 +258,14 @@ class TestErrors:
             predict_file(engine, tmp_path / source, tmp_path / out)
         assert not (tmp_path / out).exists()
 
+    def test_the_input_is_no_output(self, engine, tmp_path):
+        path = tmp_path / "in.tsv"
+        write_tsv(path, ROWS)
+        before = path.read_text()
+        with pytest.raises(InputError, match="is the input: name another output"):
+            predict_file(engine, path, tmp_path / "." / "in.tsv")
+        assert path.read_text() == before
+
 
 def test_lines(engine):
     found = [json.loads(line) for line in predict_lines(engine, io.StringIO("good film\n\nbad film\n"))]

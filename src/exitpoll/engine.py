@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
@@ -108,8 +108,10 @@ class Engine:
         """
         if not isinstance(batch_size, int) or batch_size < 1:
             raise InputError(f"batch_size {batch_size} must be a whole number, at least 1")
-        if isinstance(texts, str):
+        if isinstance(texts, str | bytes):
             raise InputError("give a list of texts, not one text")
+        if isinstance(texts, Mapping) or not isinstance(texts, Iterable):
+            raise InputError(f"give a list of texts, not {type(texts).__name__}")
         flow = Flow(self.runtime, self.policy, batch_size, refill=refill)
         for left in flow.run(self._batches(iter(texts), batch_size)):
             yield from self._predictions(left)

@@ -49,6 +49,8 @@ def open_model(
     if threads is not None and not 1 <= threads <= MOST_THREADS:
         raise InputError(f"threads {threads} must be between 1 and {MOST_THREADS}")
     found = find_folder(folder, runtime)
+    if not found.exists() and (found.parent.is_dir() or len(found.parts) != 2):
+        raise InputError(f"'{folder}' does not exist, and is no name of the hub (owner/name)")
     if not (found / MANIFEST).exists():
         return _open_trained(folder, threads, device)
     from exitpoll.onnx_runtime import open_exported

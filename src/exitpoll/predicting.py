@@ -76,6 +76,8 @@ def predict_file(
         raise InputError(f"'{source}' is of an unknown kind; known kinds: {', '.join(READERS)}")
     if not source.is_file():
         raise InputError(f"'{source}' does not exist")
+    if out.exists() and out.samefile(source):
+        raise InputError(f"'{out}' is the input: name another output, so that nothing is lost")
     stat = source.stat()
     identity = {
         "input": [stat.st_size, stat.st_mtime_ns],
