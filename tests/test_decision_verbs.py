@@ -14,6 +14,7 @@ import pytest
 from safetensors.torch import load_file, save_file
 
 from exitpoll import EarlyExitModel, Policy, Trace
+from exitpoll.exported import MANIFEST
 from exitpoll.folders import write_json
 from tests.tiny import toy_rows, write_tsv
 
@@ -109,6 +110,7 @@ def test_calibrate_then_evaluate(recorded, run, tmp_path):
     policy = Policy.load(recorded / "model" / "policy.json")
     assert policy.certificate["met"]
     assert policy.certificate["about"]["data"] == "data"
+    assert "keeps the policy" not in out
 
     code, out, err = run("evaluate", recorded / "model", "--data", recorded / "data", "--out", tmp_path / "e.json")
     assert code == 0, err
@@ -126,6 +128,18 @@ def test_calibrate_then_evaluate(recorded, run, tmp_path):
     assert "calibrated on this very split, data calibration" in out
     code, out, _ = run("calibrate", recorded / "model", *arguments[2:], "--trace", recorded / "test.safetensors")
     assert "this is a test split" in out
+
+
+def test_exports_keep_their_policy_and_calibrate_says_so(recorded, run):
+    manifest = recorded / "model" / "onnx" / MANIFEST
+    manifest.parent.mkdir()
+    manifest.write_text("{}")
+    arguments = ("--trace", recorded / "calibration.safetensors", "--max-drop", "0.05")
+    code, out, err = run("calibrate", recorded / "model", *arguments)
+    manifest.unlink()
+    manifest.parent.rmdir()
+    assert code == 0, err
+    assert f"{manifest.parent} keeps the policy it has" in out
 
 
 def test_evaluate_by_group(recorded, run, tmp_path):

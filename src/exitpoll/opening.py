@@ -114,6 +114,18 @@ def read_summary(folder: Path) -> Mapping[str, Any]:
     return summary
 
 
+def exports_of(model: str) -> list[Path]:
+    """List the exports in a model's folder, which have policies of their own.
+
+    Args:
+        model: The model's folder.
+
+    Returns:
+        Their folders.
+    """
+    return [Path(model) / name for name in RUNTIMES if (Path(model) / name / MANIFEST).exists()]
+
+
 def policy_path(model: str) -> Path:
     """Say where a model's policy is kept.
 

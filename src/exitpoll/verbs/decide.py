@@ -147,7 +147,7 @@ def calibrate(
     from exitpoll.calibration import calibrate as calibrate_trace
     from exitpoll.card import write_card
     from exitpoll.folders import check_replaceable
-    from exitpoll.opening import check_same_model, open_model, policy_path
+    from exitpoll.opening import check_same_model, exports_of, open_model, policy_path
     from exitpoll.trace import Trace
     from exitpoll.wording import describe, not_finite
 
@@ -174,6 +174,8 @@ def calibrate(
         policy.save(out)
         if out.resolve() == policy_path(model).resolve():
             write_card(Path(model))
+            for export in exports_of(model):
+                say(f"{export} keeps the policy it has: exitpoll export {model} --overwrite renews it")
         say(f"wrote {out}")
         return
     if out.exists():
