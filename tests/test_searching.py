@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import sys
 
 import pytest
@@ -97,3 +98,15 @@ def test_the_verb(run, tmp_path, encoder_folder):
     assert code == 0, error
     assert "best of 1 trials" in printed
     assert "--learning-rate" in printed
+
+
+@pytest.mark.parametrize(("method", "exits"), [("full model", 1), ("DeeBERT", 3)])
+def test_the_verb_on_other_methods(run, tmp_path, encoder_folder, method, exits):
+    write_toy_folder(tmp_path / "toy", train=64, others=48)
+    arguments = ["--encoder", encoder_folder, "--data", tmp_path / "toy", "--out", tmp_path / "s", "--budget", "1"]
+    code, _, error = run("search", *arguments, "--seeds", "0", "--method", method, "--logs-per-epoch", "1")
+    assert code == 0, error
+    [summary] = (tmp_path / "s" / "runs").glob("*/run.json")
+    found = json.loads(summary.read_text())
+    assert len(found["scores"]["test"]) == exits
+    assert found["settings"]["schedule"] == ("joint" if exits == 1 else "two-stage")

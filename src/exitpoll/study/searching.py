@@ -10,6 +10,7 @@ from pathlib import Path
 from statistics import mean
 from typing import TYPE_CHECKING, Any
 
+from exitpoll.analysis import static_exit
 from exitpoll.curves import best_point, sweep
 from exitpoll.errors import InputError, MissingExtraError
 from exitpoll.folders import partial_of
@@ -112,10 +113,9 @@ def _try(run: Run, row: Row, speedups: tuple[float, float], cache: Path, trial: 
     told: list[Any] = [None]  # the scores of which Optuna knows
 
     def show(progress: Progress) -> None:
-        if progress.exit_scores is told[0]:
-            return
+        if progress.exit_scores is None or progress.exit_scores is told[0] or progress.stage == "heads":
+            return  # heads alone are trained in no time
         told[0] = progress.exit_scores
-        assert progress.exit_scores is not None
         percent = round(100 * progress.step / progress.steps)
         trial.report(mean(progress.exit_scores), percent)
         if percent < 100 and trial.should_prune():
@@ -142,7 +142,7 @@ def score_of(outcome: Outcome, row: Row, speedups: tuple[float, float]) -> float
     """
     trace = outcome.trace("calibration")
     if not row.strategies:
-        return float(outcome.summary["scores"]["calibration"]["exit_scores"][-1])
+        return static_exit(trace, len(trace.layers) - 1).score(trace.metric)
     found = best_point(sweep(trace, row.strategies), *speedups)
     return float("-inf") if found is None else float(found[0].score[found[1]])
 

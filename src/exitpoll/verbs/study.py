@@ -44,16 +44,20 @@ def search(
         limit: Train on at most this many texts.
         settings: What the grid does not say.
     """
+    from exitpoll.embedded import encoder_folder
+    from exitpoll.model import read_config
     from exitpoll.study.paper import RANGES
-    from exitpoll.study.planning import group_of, rows_named
-    from exitpoll.study.runs import Run
+    from exitpoll.study.planning import Plan, group_of, rows_named
     from exitpoll.study.searching import search as search_grid
 
     quieten_transformers()
     [row] = rows_named([method])
-    base = replace(settings or TrainingSettings(), method=row.method, **dict(row.settings))
+    own = {name: value for name, value in row.settings.items() if value != "heads"}  # both stages are searched
+    layers, place = read_config(encoder_folder(encoder)).num_hidden_layers, Path(data)
+    parent, task = (str(place.parent), place.name) if place.is_dir() else (None, data)
+    plan = Plan(encoder, layers, parent, limit=limit, settings=settings or TrainingSettings())
     found = search_grid(
-        Run(data, encoder, base, limit=limit, prune=row.prune),
+        plan.run(task, replace(row, settings=own), 0),
         row,
         RANGES[group_of(data)],
         out,
