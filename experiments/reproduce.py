@@ -18,11 +18,12 @@ from exitpoll.folders import write_json
 from exitpoll.methods import TrainingSettings
 from exitpoll.model import read_config
 from exitpoll.study.cells import as_plain, cells
+from exitpoll.study.executing import execute
 from exitpoll.study.figures import draw_all
 from exitpoll.study.paper import ROWS, VARIANTS
 from exitpoll.study.planning import Plan
 from exitpoll.study.reproducing import find_all
-from exitpoll.study.runs import RUN, Outcome, Run, execute
+from exitpoll.study.runs import RUN, Outcome, Run
 
 RESULTS = Path(__file__).parent / "results" / "reproduce"
 DOCS = Path(__file__).parent.parent / "docs"

@@ -11,11 +11,12 @@ import pytest
 from exitpoll import InputError, TrainingSettings
 from exitpoll.study.cells import against_paper, cells, table
 from exitpoll.study.contests import ALL, Runs, contests
+from exitpoll.study.executing import execute, execute_all
 from exitpoll.study.figures import draw_all
-from exitpoll.study.paper import BINARY, GRID, MULTICLASS, PRESETS, ROWS
+from exitpoll.study.paper import BINARY, GRID, MULTICLASS, PRESETS, ROWS, VARIANTS
 from exitpoll.study.planning import Plan, check_tasks, group_of
 from exitpoll.study.reproducing import find_all, runs_of, write_tables
-from exitpoll.study.runs import Run, execute, execute_all
+from exitpoll.study.runs import Run
 from tests.tiny import write_toy_folder
 
 FAST = TrainingSettings(epochs=1, logs_per_epoch=1)
@@ -181,11 +182,13 @@ def test_the_verb(run, data, encoder_folder, tmp_path):
 
 @pytest.fixture(scope="module")
 def studied(data, encoder_folder, cache):
-    """Two tasks with two seeds, and a variant of one of them."""
+    """Two tasks, one of them with two seeds and two variants."""
     rows = [row for row in ROWS if row.name in ("full model", "RightTool", "PABEE") or row.name.startswith("ours")]
     plan = Plan(str(encoder_folder), 3, str(data), ["trec", "rte"], rows, seeds=(0, 1), settings=FAST)
-    runs = [run for run in runs_of(plan, "trec") if run.settings.seed == 0 or run.task == "trec"]
-    return plan, execute_all(runs, cache, advance=lambda *_: None)
+    variants = replace(plan, tasks=["trec"], rows=VARIANTS[:2]).runs()
+    assert {run.name for run in [*plan.runs(), *variants]} < {run.name for run in runs_of(plan, "trec")}
+    runs = [run for run in plan.runs() if run.settings.seed == 0 or run.task == "trec"]
+    return plan, execute_all([*runs, *variants], cache, advance=lambda *_: None)
 
 
 def test_a_contest_is_fair_and_says_how_sure_it_is(studied):
@@ -229,7 +232,7 @@ def test_findings_and_figures(studied, tmp_path):
     assert np.asarray(trec["alpha"]["alpha"]).shape == (len(trec["alpha"]["steps"]), 2)
     assert set(trec["states"]) == {"with diversity", "without diversity"}
     names = [each["name"] for each in found["variants"]]
-    assert names[:3] == ["λ = 0.2 (ours)", "λ = 0", "λ = 0.1"]
+    assert names == ["λ = 0.2 (ours)", "λ = 0", "λ = 0.1", "λ = 0.3"]
     assert {each["seeds"] for each in found["variants"]} == {2}
     drawn = [path.name for path in draw_all(found, tmp_path)]
     assert {"curves.png", "oracle.png", "lambda.png", "values.png", "states-rte.png", "closest-trec.png"} <= set(drawn)

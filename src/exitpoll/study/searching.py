@@ -14,8 +14,9 @@ from exitpoll.analysis import static_exit
 from exitpoll.curves import best_point, sweep
 from exitpoll.errors import InputError, MissingExtraError
 from exitpoll.folders import partial_of
+from exitpoll.study.executing import execute
 from exitpoll.study.paper import GRID, Row
-from exitpoll.study.runs import Outcome, Run, execute
+from exitpoll.study.runs import Outcome, Run
 from exitpoll.trainer import Progress
 
 if TYPE_CHECKING:

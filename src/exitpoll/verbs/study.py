@@ -113,10 +113,10 @@ def reproduce(
     from exitpoll.model import read_config
     from exitpoll.plots import check_installed
     from exitpoll.progress import training_bars
+    from exitpoll.study.executing import execute_all
     from exitpoll.study.paper import BINARY, MULTICLASS
     from exitpoll.study.planning import Plan, check_tasks, rows_named
     from exitpoll.study.reproducing import runs_of, write_figures, write_tables
-    from exitpoll.study.runs import execute_all
 
     quieten_transformers()
     wanted = tasks or {"binary": BINARY, "multiclass": MULTICLASS}.get(what, (*BINARY, *MULTICLASS))

@@ -1,0 +1,56 @@
+"""What the heads read of some texts at three moments of a training: the material of a figure."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+from safetensors.numpy import load_file, save
+from transformers import PreTrainedTokenizerBase
+
+from exitpoll.data import Texts
+from exitpoll.folders import write_bytes
+from exitpoll.inference import record_all_features
+from exitpoll.model import EarlyExitModel
+from exitpoll.study.runs import LABELS
+from exitpoll.tokens import tokenise
+from exitpoll.trainer import OnProgress, Progress
+
+WATCHED = 128  # texts
+SHARES = (0.02, 0.2, 1.0)  # of the steps
+
+
+class Watch:
+    """Keeps what the heads read of some texts at three moments of a training."""
+
+    def __init__(
+        self,
+        model: EarlyExitModel,
+        tokenizer: PreTrainedTokenizerBase,
+        texts: Texts,
+        path: Path,
+        on_progress: OnProgress | None,
+    ) -> None:
+        """Choose the texts.
+
+        Args:
+            model: The model, which is trained in place.
+            tokenizer: Its tokenizer.
+            texts: The first of these are looked at.
+            path: The file to keep it in.
+            on_progress: Called as well.
+        """
+        self.model, self.tokenizer, self.path, self.on_progress = model, tokenizer, path, on_progress
+        some = texts.select(np.arange(min(WATCHED, len(texts))))
+        self.texts = tokenise(some, tokenizer, model.config.max_length)
+        self.kept: dict[str, NDArray] = load_file(path) if path.exists() else {}  # by step
+
+    def __call__(self, progress: Progress) -> None:
+        """Look, if this is one of the moments, and pass on."""
+        steps = [max(1, round(share * progress.steps)) for share in SHARES]
+        if progress.stage == "all" and progress.step in steps and str(progress.step) not in self.kept:
+            self.kept[str(progress.step)] = record_all_features(self.model, self.texts, self.tokenizer)
+            write_bytes(self.path, save({LABELS: np.asarray(self.texts.labels), **self.kept}))
+        if self.on_progress is not None:
+            self.on_progress(progress)
