@@ -15,6 +15,7 @@ import numpy as np
 import torch
 from transformers import PreTrainedTokenizerBase, set_seed
 
+from exitpoll.analysis import static_exit
 from exitpoll.data import Splits, Texts, load_splits
 from exitpoll.embedded import encoder_folder
 from exitpoll.folders import read_json, write_json
@@ -26,7 +27,7 @@ from exitpoll.study.runs import JOURNAL, MOMENTS, RUN, SPLITS, UNLABELLED, Outco
 from exitpoll.tokens import load_tokenizer, tokenise
 from exitpoll.torch_runtime import opened
 from exitpoll.trace import Trace
-from exitpoll.trainer import OnProgress, exit_scores
+from exitpoll.trainer import OnProgress
 from exitpoll.training import train
 
 RANKED = 1024  # texts on which attention heads are ranked
@@ -104,7 +105,7 @@ def _scored(outcome: Outcome) -> dict[str, Any]:
 
 def _scores(trace: Trace) -> list[float]:
     """Score every exit of a trace."""
-    return exit_scores(trace.logits, trace.gold("a run"), trace.metric, trace.problem_type)["exit_scores"]
+    return [round(static_exit(trace, number).score(trace.metric), 5) for number in range(len(trace.layers))]
 
 
 def _splits(run: Run) -> Splits:

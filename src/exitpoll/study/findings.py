@@ -48,7 +48,7 @@ def about_task(runs: Runs, task: str, cells: Sequence[Cell]) -> dict[str, Any]:
         found |= {
             "metric": test.metric,
             "layers": list(test.layers),
-            "exits": exit_scores(test),
+            "exits": ours.summary["scores"]["test"],
             "oracle": oracle(runs, task, seed),
             "k": effect_of_k(test),
             "leaving": leaving(test),
@@ -90,11 +90,6 @@ def front(trace: Trace, strategies: Sequence[str | Policy]) -> Points:
     score = np.concatenate([curve.score for curve in curves])
     best = front_of(speedup, score)[::-1]
     return [[round(float(speedup[each]), 4), round(float(score[each]), 5)] for each in best]
-
-
-def exit_scores(trace: Trace) -> list[float]:
-    """Score every exit on its own."""
-    return [round(static_exit(trace, number).score(trace.metric), 5) for number in range(len(trace.layers))]
 
 
 def effect_of_k(trace: Trace) -> dict[str, Points]:
@@ -230,7 +225,7 @@ def about_variants(runs: Runs, task: str, speedups: Sequence[float] = (1.5, 2.0,
 
 def _variant(outcomes: Sequence[Outcome], speedups: Sequence[float]) -> dict[str, Any]:
     """Measure one variant over its seeds."""
-    exits = np.mean([exit_scores(outcome.trace("test")) for outcome in outcomes], axis=0)
+    exits = np.mean([outcome.summary["scores"]["test"] for outcome in outcomes], axis=0)
     measured: Mapping[str, list[float]] = {
         strategy: [float(np.mean([_score_at(each, strategy, speedup) for each in outcomes])) for speedup in speedups]
         for strategy in ("patience", "votes", "entropy")
