@@ -80,6 +80,13 @@ class TestPromise:
         assert kept.held
         assert kept.measured.value <= 0.05
 
+    def test_few_texts_that_all_agree_prove_little(self):
+        trace = clear_trace(5)
+        agreeing = np.flatnonzero(self.POLICY.decide(trace).answer == trace.logits[:, -1].argmax(axis=-1))
+        kept = evaluate(trace.select(agreeing[:20]), self.POLICY).promise
+        assert kept.measured.value == kept.measured.low == 0
+        assert kept.measured.high == pytest.approx(1 - 0.025 ** (1 / 20))  # Clopper and Pearson
+
     def test_it_did_not(self):
         generator = np.random.default_rng(0)
         noise = Trace(10 * generator.normal(size=(400, 6, 3)), generator.integers(3, size=400))

@@ -110,7 +110,9 @@ def evaluate(
         Row(name, estimate(score), each.speedup, estimate(scores[1] - score), _differs(each, full, trace))
         for (name, each), score in zip(decided.items(), scores, strict=True)
     ]
-    kept = None if promise is None or lost is None else Kept(promise, estimate(lost), bool(lost[0] <= promise.at_most))
+    kept = None
+    if promise is not None and losses is not None and lost is not None:
+        kept = Kept(promise, _lost(losses, lost), bool(lost[0] <= promise.at_most))
     parts = {} if groups is None else _rows_by_group(groups)
     return Evaluation(
         metric=metric if labelled else "agreement",
@@ -167,6 +169,19 @@ def mean_gain(
     """
     scores, _ = _bootstrap(trace, [each for pair in pairs for each in pair], metric, None, resamples, seed)
     return np.mean([first - second for first, second in zip(scores[::2], scores[1::2], strict=True)], axis=0)
+
+
+def _lost(losses: NDArray, resampled: NDArray) -> Estimate:
+    """Estimate a mean loss: exactly where texts are lost or not, for samples of texts that are all alike say nothing.
+
+    The interval of a share is Clopper and Pearson's.
+    """
+    if not np.isin(losses, (0, 1)).all():
+        return estimate(resampled)
+    from scipy.stats import binomtest
+
+    interval = binomtest(int(losses.sum()), len(losses)).proportion_ci(confidence_level=INTERVAL)
+    return Estimate(float(losses.mean()), float(interval.low), float(interval.high))
 
 
 def _differs(decisions: Decisions, full: Decisions, trace: Trace) -> float:
