@@ -7,11 +7,12 @@ fills the marked blocks of that page from experiments/results/reproduce/.
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from exitpoll.folders import read_json, write_text
+from exitpoll.folders import write_text
 from exitpoll.study.cells import Cell, tables
 from exitpoll.study.contests import ALL, SPEEDUPS
 from exitpoll.study.paper import CONTESTS, ROWS
@@ -135,10 +136,8 @@ def fill(page: str, blocks: Mapping[str, str]) -> str:
 
 def main() -> None:
     """Fill the page."""
-    cells, findings = read_json(RESULTS / "cells.json"), read_json(RESULTS / "findings.json")
-    assert cells is not None
-    assert findings is not None
-    blocks = {name: write(cells, findings) for name, write in BLOCKS.items()}  # type: ignore[arg-type]
+    cells, findings = (json.loads((RESULTS / f"{name}.json").read_text()) for name in ("cells", "findings"))
+    blocks = {name: write(cells, findings) for name, write in BLOCKS.items()}
     write_text(PAGE, fill(PAGE.read_text(encoding="utf-8"), blocks))
 
 
