@@ -170,3 +170,15 @@ def test_links_within_the_project_lead_somewhere():
     for document in (ROOT / "README.md", ROOT / "CONTRIBUTING.md", *(ROOT / "docs").glob("*.md")):
         for target in re.findall(r"\]\(([^)#]+)\)", document.read_text(encoding="utf-8")):
             assert target.startswith("https://") or (document.parent / target).exists(), (document, target)
+
+
+def test_the_page_of_results_is_what_the_runs_came_to():
+    write = runpy.run_path(str(ROOT / "experiments" / "reproduce_words.py"))["BLOCKS"]
+    cells, findings = (results("experiments", f"reproduce/{name}") for name in ("cells", "findings"))
+    for name, words in write.items():
+        assert block("results.md", name) == words(cells, findings)
+    page = (ROOT / "docs" / "results.md").read_text(encoding="utf-8")
+    linked = set(re.findall(r"\]\(((?:results|figures)/[^)]+)\)", page))
+    assert len(linked) > 20
+    assert [name for name in linked if not (ROOT / "docs" / name).exists()] == []
+    assert {cell["run"] for cell in cells} == {Path(name).stem for name in linked if name.endswith(".json")}

@@ -230,12 +230,12 @@ def test_findings_and_figures(studied, tmp_path):
         assert 0 < sum(each["shares"]) <= 1
     np.testing.assert_allclose(np.sum(trec["closest"], axis=1), [0, 1, 1], atol=1e-4)
     assert np.asarray(trec["alpha"]["alpha"]).shape == (len(trec["alpha"]["steps"]), 2)
-    assert set(trec["states"]) == {"with diversity", "without diversity"}
+    assert set(found["states"]) == {"with diversity", "without diversity"}
     names = [each["name"] for each in found["variants"]]
     assert names == ["λ = 0.2 (ours)", "λ = 0", "λ = 0.1", "λ = 0.3"]
     assert {each["seeds"] for each in found["variants"]} == {2}
     drawn = [path.name for path in draw_all(found, tmp_path)]
-    assert {"curves.png", "oracle.png", "lambda.png", "values.png", "states-rte.png", "closest-trec.png"} <= set(drawn)
+    assert {"curves.png", "oracle.png", "lambda.png", "values.png", "states.png", "closest-rte.png"} <= set(drawn)
     assert all((tmp_path / name).stat().st_size > 5_000 for name in drawn)
 
 

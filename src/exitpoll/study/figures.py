@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from exitpoll.plots import COLOURS, DASHES, new_figure, save
 
@@ -49,10 +50,10 @@ def _figures(findings: Findings) -> Iterator[tuple[str, Callable[[], Figure]]]:
         yield f"k-{task}", partial(draw_k, found, task)
         yield f"alpha-{task}", partial(draw_alpha, found, task)
         yield f"closest-{task}", partial(draw_closest, found, task)
-        if "states" in found:
-            yield f"states-{task}", partial(draw_states, found, task)
     if findings.get("variants"):
         yield "lambda", partial(draw_lambda, findings["variants"], findings["varied"])
+    if findings.get("states"):
+        yield "states", partial(draw_states, findings["states"], findings["varied"])
     yield "values", draw_values
 
 
@@ -143,7 +144,7 @@ def draw_k(found: Findings, task: str) -> Figure:
     """
     figure = new_figure((6.4, 4))
     axes = figure.subplots()
-    _lines(axes, found["k"], found["exits"][-1])
+    _lines(axes, found["k"], found["exits"][-1], "last exit")
     axes.set_xlabel("speed-up")
     axes.set_ylabel(f"{found['metric'].replace('_', ' ')}, %")
     axes.set_title(f"effect of k: {task}", fontsize=11)
@@ -185,11 +186,8 @@ def draw_alpha(found: Findings, task: str) -> Figure:
     figure = new_figure((6.4, 4))
     axes = figure.subplots()
     values = np.asarray(found["alpha"]["alpha"])  # (lines, exits - 1)
-    from matplotlib import colormaps
-
-    shades = colormaps["viridis"](np.linspace(0, 0.9, values.shape[1]))
-    for number, layer in enumerate(found["layers"][1:]):
-        axes.plot(found["alpha"]["steps"], values[:, number], color=shades[number], marker=".", label=f"layer {layer}")
+    for number, (layer, shade) in enumerate(zip(found["layers"][1:], _shades(values.shape[1]), strict=True)):
+        axes.plot(found["alpha"]["steps"], values[:, number], color=shade, marker=".", label=f"layer {layer}")
     axes.set_xlabel("training step")
     axes.set_ylabel("α = λ·p_c")
     axes.set_title(f"how soft the targets of every layer are: {task}", fontsize=11)
@@ -224,26 +222,25 @@ def draw_closest(found: Findings, task: str) -> Figure:
     return figure
 
 
-def draw_states(found: Findings, task: str) -> Figure:
+def draw_states(states: Findings, task: str) -> Figure:
     """Draw t-SNE of every layer's hidden states at three moments of training, with and without diversity.
 
     Args:
-        found: Findings of a task.
-        task: Its name.
+        states: What heads read, laid out, with and without diversity.
+        task: The task.
 
     Returns:
         The picture.
     """
-    moments = max(len(each) for each in found["states"].values())
+    moments = max(len(each) for each in states.values())
     figure = new_figure((3 * moments + 1, 6))
-    places = figure.subplots(len(found["states"]), moments, squeeze=False)
-    from matplotlib import colormaps
-
-    shades = colormaps["viridis"](np.linspace(0, 0.95, len(found["layers"])))
-    for row, (name, steps) in zip(places, found["states"].items(), strict=True):
+    places = figure.subplots(len(states), moments, squeeze=False)
+    for row, (name, steps) in zip(places, states.items(), strict=True):
         for axes, (step, each) in zip(row, steps.items(), strict=False):
-            for layer, place in enumerate(np.asarray(each["places"])):
-                axes.scatter(*place.T, s=4, color=shades[layer], label=f"layer {found['layers'][layer]}")
+            for number, (place, shade) in enumerate(
+                zip(np.asarray(each["places"]), _shades(len(each["places"])), strict=True)
+            ):
+                axes.scatter(*place.T, s=4, color=shade, label=f"exit {number + 1}")
             axes.set_title(f"{name}, step {step}\nneighbours' cosine {each['alike']:.2f}", fontsize=8)
             axes.set_xticks([])
             axes.set_yticks([])
@@ -276,6 +273,13 @@ def draw_values(layers: int = 12, ks: Sequence[float] = (0.0, 0.25, 0.5, 0.75)) 
     return figure
 
 
+def _shades(count: int) -> NDArray:
+    """Give colours from dark to light, (count, 4): for layers from the first to the last."""
+    from matplotlib import colormaps
+
+    return colormaps["viridis"](np.linspace(0, 0.92, count))
+
+
 def _grid(tasks: int) -> tuple[Figure, list[Axes]]:
     """Start a picture with a place for every task."""
     columns = min(3, tasks)
@@ -287,7 +291,9 @@ def _grid(tasks: int) -> tuple[Figure, list[Axes]]:
     return figure, places[:tasks]
 
 
-def _lines(axes: Axes, curves: Mapping[str, Sequence[Sequence[float]]], full: float | None) -> None:
+def _lines(
+    axes: Axes, curves: Mapping[str, Sequence[Sequence[float]]], full: float | None, name_of_full: str = "full model"
+) -> None:
     """Draw fronts as steps, over the speed-ups that someone might choose."""
     shown = []
     for number, (name, points) in enumerate(curves.items()):
@@ -296,7 +302,7 @@ def _lines(axes: Axes, curves: Mapping[str, Sequence[Sequence[float]]], full: fl
         axes.step(speedup, 100 * score, where="pre", label=name, linewidth=1.3, **look)
         shown += [100 * value for speed, value in zip(speedup, score, strict=True) if 1 <= speed <= 3]
     if full is not None:
-        axes.axhline(100 * full, color="grey", linewidth=0.8, label="full model")
+        axes.axhline(100 * full, color="grey", linewidth=0.8, label=name_of_full)
         shown.append(100 * full)
     axes.set_xlim(1, 3.5)
     low, high = np.percentile(shown, 5), max(shown)

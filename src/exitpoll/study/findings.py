@@ -42,7 +42,7 @@ def about_task(runs: Runs, task: str, cells: Sequence[Cell]) -> dict[str, Any]:
         outcome = runs.of(task, _ROWS[name], seed)
         if outcome is not None:
             found["curves"][name] = front(outcome.trace("test"), _ROWS[name].strategies)
-    ours, without = runs.of(task, _OURS, seed), runs.of(task, _WITHOUT, seed)
+    ours = runs.of(task, _OURS, seed)
     if ours is not None:
         test = ours.trace("test")
         found |= {
@@ -55,9 +55,23 @@ def about_task(runs: Runs, task: str, cells: Sequence[Cell]) -> dict[str, Any]:
             "alpha": alpha(ours),
             "closest": closest(ours),
         }
-    if ours is not None and without is not None:
-        found["states"] = {"with diversity": states(ours), "without diversity": states(without)}
     return found
+
+
+def about_states(runs: Runs, task: str) -> dict[str, Any]:
+    """Lay out what the heads read through a training with diversity and through one without.
+
+    Args:
+        runs: The runs.
+        task: The task.
+
+    Returns:
+        As `states` gives it, for both; nothing where a run is missing.
+    """
+    seed = runs.plan.seeds[0]
+    ways = {"with diversity": runs.of(task, _OURS, seed), "without diversity": runs.of(task, _WITHOUT, seed)}
+    known = {name: outcome for name, outcome in ways.items() if outcome is not None}
+    return {name: states(outcome) for name, outcome in known.items()} if len(known) == len(ways) else {}
 
 
 def points(cells: Sequence[Cell], task: str, seed: int) -> list[dict[str, Any]]:

@@ -11,7 +11,7 @@ from exitpoll.folders import write_json, write_text
 from exitpoll.study.cells import as_plain, cells, tables
 from exitpoll.study.contests import Runs, contests
 from exitpoll.study.figures import draw_all
-from exitpoll.study.findings import about_task, about_variants
+from exitpoll.study.findings import about_states, about_task, about_variants
 from exitpoll.study.paper import VARIANTS
 from exitpoll.study.planning import Plan
 from exitpoll.study.runs import Outcome, Run
@@ -60,7 +60,7 @@ def find_all(plan: Plan, outcomes: Iterable[Outcome], varied: str | None) -> dic
         varied: The task on which variants of ours were run, if on any.
 
     Returns:
-        Plain values: contests, tasks, variants.
+        Plain values: contests, tasks, and of the varied task variants and hidden states.
     """
     done = list(outcomes)
     runs, found = Runs(plan, done), cells(plan, done)
@@ -69,6 +69,7 @@ def find_all(plan: Plan, outcomes: Iterable[Outcome], varied: str | None) -> dic
         "tasks": {task: about_task(runs, task, found) for task in plan.tasks},
         "varied": varied,
         "variants": [] if varied is None else about_variants(runs, varied),
+        "states": {} if varied is None else about_states(runs, varied),
     }
 
 
