@@ -38,24 +38,24 @@ class Size:
     epochs: int
     limit: int | None = None  # of training texts
     batch_size: int = 32
-    start_limit: int | None = None
+    start_limit: int | None = None  # of the task that this one starts from
+    held_out: int = 2_500  # at most so many calibration texts, and so many test texts
 
 
 SIZES = {
     "trec": Size(3),
     "sst2": Size(1, limit=20_000),
-    "agnews": Size(2, limit=3_000),
+    "agnews": Size(2, limit=2_500, held_out=1_500),
     "cola": Size(2),
-    "mrpc": Size(2, batch_size=16),
-    "sst5": Size(2, limit=4_000),
-    "nsmc": Size(2, limit=2_000, batch_size=16),
-    "rte": Size(2, batch_size=16, start_limit=4_000),
+    "mrpc": Size(2, limit=2_000, batch_size=16),
+    "sst5": Size(2, limit=3_000),
+    "nsmc": Size(2, limit=1_500, batch_size=16, held_out=1_500),
+    "rte": Size(2, limit=1_500, batch_size=16, start_limit=3_000),
 }
 SEEDS = (0, 1, 2)
 SEVERAL_SEEDS = ("trec", "mrpc")
 WITH_STATIC = ("trec", "cola", "mrpc")
 VARIED = "trec"
-HELD_OUT = 2_500  # at most so many calibration texts, and so many test texts
 
 
 def plan_of(options: argparse.Namespace) -> Plan:
@@ -64,6 +64,7 @@ def plan_of(options: argparse.Namespace) -> Plan:
         task: {
             "limit": size.limit,
             "start_limit": size.start_limit,
+            "held_out": size.held_out,
             "settings": TrainingSettings(epochs=size.epochs, batch_size=size.batch_size, logs_per_epoch=2),
         }
         for task, size in SIZES.items()
@@ -71,7 +72,7 @@ def plan_of(options: argparse.Namespace) -> Plan:
     special["nsmc"] |= {"encoder": options.korean, "layers": read_config(options.korean).num_hidden_layers}
     layers = read_config(options.encoder).num_hidden_layers
     data, tasks = str(options.data), list(SIZES)
-    return Plan(options.encoder, layers, data, tasks, seeds=SEEDS, held_out=HELD_OUT, special=special)
+    return Plan(options.encoder, layers, data, tasks, seeds=SEEDS, special=special)
 
 
 def ordered_runs(plan: Plan) -> list[Run]:
