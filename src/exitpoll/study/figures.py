@@ -142,12 +142,8 @@ def draw_k(found: Findings, task: str) -> Figure:
     Returns:
         The picture.
     """
-    figure = new_figure((6.4, 4))
-    axes = figure.subplots()
+    figure, axes = _one(f"effect of k: {task}", "speed-up", f"{found['metric'].replace('_', ' ')}, %")
     _lines(axes, found["k"], found["exits"][-1], "last exit")
-    axes.set_xlabel("speed-up")
-    axes.set_ylabel(f"{found['metric'].replace('_', ' ')}, %")
-    axes.set_title(f"effect of k: {task}", fontsize=11)
     axes.legend(fontsize=8)
     return figure
 
@@ -162,13 +158,9 @@ def draw_lambda(variants: Sequence[Findings], task: str) -> Figure:
     Returns:
         The picture.
     """
-    figure = new_figure((6.4, 4))
-    axes = figure.subplots()
+    figure, axes = _one(f"effect of λ, by votes: {task}", "speed-up", "score, %")
     shown = {each["name"]: each["curve"] for each in variants if "λ" in each["name"]}
-    _lines(axes, dict(sorted(shown.items(), key=lambda each: each[0].split("λ")[1])), None)
-    axes.set_xlabel("speed-up")
-    axes.set_ylabel("score, %")
-    axes.set_title(f"effect of λ, by votes: {task}", fontsize=11)
+    _lines(axes, dict(sorted(shown.items())), None)
     axes.legend(fontsize=8)
     return figure
 
@@ -183,14 +175,10 @@ def draw_alpha(found: Findings, task: str) -> Figure:
     Returns:
         The picture.
     """
-    figure = new_figure((6.4, 4))
-    axes = figure.subplots()
+    figure, axes = _one(f"how soft the targets of every layer are: {task}", "training step", "α = λ·p_c")
     values = np.asarray(found["alpha"]["alpha"])  # (lines, exits - 1)
     for number, (layer, shade) in enumerate(zip(found["layers"][1:], _shades(values.shape[1]), strict=True)):
         axes.plot(found["alpha"]["steps"], values[:, number], color=shade, marker=".", label=f"layer {layer}")
-    axes.set_xlabel("training step")
-    axes.set_ylabel("α = λ·p_c")
-    axes.set_title(f"how soft the targets of every layer are: {task}", fontsize=11)
     axes.grid(alpha=0.3)
     figure.legend(fontsize=7, loc="outside right upper")
     return figure
@@ -206,8 +194,8 @@ def draw_closest(found: Findings, task: str) -> Figure:
     Returns:
         The picture.
     """
-    figure = new_figure((5.6, 5))
-    axes = figure.subplots()
+    title = f"which earlier layer says the like, % of training texts: {task}"
+    figure, axes = _one(title, "nearest earlier layer", "layer", (5.6, 5))
     shares = 100 * np.asarray(found["closest"])[1:, :-1]  # (later, earlier)
     axes.imshow(np.where(shares > 0, shares, np.nan), cmap="Blues", vmin=0, vmax=100)
     for row, column in np.ndindex(*shares.shape):
@@ -216,9 +204,6 @@ def draw_closest(found: Findings, task: str) -> Figure:
             axes.text(column, row, f"{shares[row, column]:.0f}", ha="center", va="center", fontsize=7, color=shade)
     axes.set_xticks(range(len(shares)), [str(layer) for layer in found["layers"][:-1]])
     axes.set_yticks(range(len(shares)), [str(layer) for layer in found["layers"][1:]])
-    axes.set_xlabel("nearest earlier layer")
-    axes.set_ylabel("layer")
-    axes.set_title(f"which earlier layer says the like, % of training texts: {task}", fontsize=10)
     return figure
 
 
@@ -271,6 +256,16 @@ def draw_values(layers: int = 12, ks: Sequence[float] = (0.0, 0.25, 0.5, 0.75)) 
     figure.supxlabel("layer l", fontsize=10)
     figure.supylabel("V_l for 1 … l votes", fontsize=10)
     return figure
+
+
+def _one(title: str, along: str, up: str, size: tuple[float, float] = (6.4, 4)) -> tuple[Figure, Axes]:
+    """Start a picture with one place."""
+    figure = new_figure(size)
+    axes = figure.subplots()
+    axes.set_title(title, fontsize=10)
+    axes.set_xlabel(along)
+    axes.set_ylabel(up)
+    return figure, axes
 
 
 def _shades(count: int) -> NDArray:
