@@ -32,7 +32,7 @@ def data(tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def cache(tmp_path_factory):
-    return tmp_path_factory.mktemp("cache")
+    return tmp_path_factory.mktemp("out") / "runs"
 
 
 @pytest.fixture
@@ -259,3 +259,20 @@ def test_answers_for_glue(encoder_folder, tmp_path):
     assert [line.split("\t")[0] for line in answers[1:]] == [str(number) for number in range(len(lines) - 1)]
     classes = {line.rsplit("\t", 1)[1] for line in (folder / "train.tsv").read_text().splitlines()[1:]}
     assert {line.split("\t")[1] for line in answers[1:]} <= classes
+
+
+def test_the_verb_draws(run, studied, cache, data, encoder_folder, monkeypatch):
+    arguments = ["--encoder", encoder_folder, "--data", data, "--out", cache.parent, "--tasks", "trec"]
+    small = ["--methods", "full model", "RightTool", "PABEE", "ours, votes", "--epochs", "1", "--logs-per-epoch", "1"]
+    code, printed, error = run("reproduce", "figures", *arguments, *small)
+    assert code == 0, error
+    assert "## Multi-class" not in printed
+    assert "wrote" in printed
+    found = json.loads((cache.parent / "findings.json").read_text())
+    assert found["varied"] == "trec"
+    assert len(found["variants"]) == 2 + len(VARIANTS)
+    assert (cache.parent / "figures" / "lambda.png").exists()
+    monkeypatch.setitem(__import__("sys").modules, "matplotlib.figure", None)
+    code, _, error = run("reproduce", "all", *arguments, *small)
+    assert code == 2
+    assert "drawing figures needs more packages" in error
