@@ -24,6 +24,19 @@ Gains = Sequence[Mapping[str, Any]]
 Findings = Mapping[str, Any]
 
 
+def sizes_block(cells: Sequence[Mapping[str, Any]], findings: Findings) -> str:
+    """Write how much was trained, chosen and reported on."""
+    lines = ["| | encoder | training texts | epochs | calibration texts | test texts | seeds |", "|---" * 7 + "|"]
+    for task in findings["tasks"]:
+        runs = {cell["seed"]: cell["run"] for cell in cells if (cell["task"], cell["row"]) == (task, "full model")}
+        if runs:
+            about = json.loads((PAGE.parent / LINK.format(run=runs[min(runs)])).read_text())
+            texts = [f"{about['texts'][split]:,}" for split in ("train", "calibration", "test")]
+            columns = [about["encoder"], texts[0], about["settings"]["epochs"], texts[1], texts[2], len(runs)]
+            lines.append(f"| {task} | " + " | ".join(str(column) for column in columns) + " |")
+    return "\n".join(lines)
+
+
 def tables_block(cells: Sequence[Mapping[str, Any]], findings: Findings) -> str:
     """Write the paper's tables."""
     tasks = list(findings["tasks"])
@@ -98,6 +111,7 @@ def variants_block(cells: Sequence[Mapping[str, Any]], findings: Findings) -> st
 
 
 BLOCKS: dict[str, Callable[[Sequence[Mapping[str, Any]], Findings], str]] = {
+    "sizes": sizes_block,
     "tables": tables_block,
     "contests": contests_block,
     "by-task": by_task_block,
