@@ -18,7 +18,7 @@ from exitpoll.folders import write_json
 from exitpoll.methods import TrainingSettings
 from exitpoll.model import read_config
 from exitpoll.study.cells import as_plain, cells
-from exitpoll.study.executing import execute
+from exitpoll.study.executing import execute_all
 from exitpoll.study.figures import draw_all
 from exitpoll.study.paper import ROWS, VARIANTS
 from exitpoll.study.planning import Plan
@@ -86,12 +86,9 @@ def ordered_runs(plan: Plan) -> list[Run]:
     return list({run.name: run for part in parts for run in part.runs()}.values())
 
 
-def train_all(todo: list[Run], cache: Path) -> None:
-    """Do what is left to do."""
-    bases = {run.base.name for run in todo if run.base is not None}
-    for number, run in enumerate(todo, start=1):
-        print(f"run {number} of {len(todo)}: {run.name}", flush=True)
-        execute(run, cache, keep=run.name in bases)
+def announce(number: int, total: int, run: Run) -> None:
+    """Say what is next."""
+    print(f"run {number + 1} of {total}: {run.name}", flush=True)
 
 
 def write_results(plan: Plan, todo: list[Run], cache: Path) -> None:
@@ -121,7 +118,8 @@ def main() -> None:
     plan = plan_of(options)
     todo = ordered_runs(plan)
     if not options.only_write:
-        train_all(todo, options.cache)
+        _, failed = execute_all(todo, options.cache, advance=announce)
+        print("\n".join(f"failed: {name}: {why}" for name, why in failed.items()))
     write_results(plan, todo, options.cache)
 
 

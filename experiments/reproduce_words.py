@@ -105,7 +105,7 @@ def variants_block(cells: Sequence[Mapping[str, Any]], findings: Findings) -> st
     for each in findings["variants"]:
         exits = [each["exits"][number] for number in (0, 2, 5, -1)]
         scores = [score for name in ("patience", "votes", "entropy") for score in each["scores"][name]]
-        texts = [f"{100 * score:.1f}" if score == score else "" for score in (*exits, *scores)]
+        texts = ["" if score is None else f"{100 * score:.1f}" for score in (*exits, *scores)]
         lines.append(f"| {each['name']} | " + " | ".join(texts) + " |")
     return "\n".join(lines)
 
@@ -143,7 +143,8 @@ def fill(page: str, blocks: Mapping[str, str]) -> str:
     """Put blocks into their marked places."""
     for name, text in blocks.items():
         before, _, rest = page.partition(f"<!-- {name} -->\n")
-        after = rest.partition(f"<!-- /{name} -->")[2]
+        _, end, after = rest.partition(f"<!-- /{name} -->")
+        assert end, f"the page has no place for {name}"
         page = f"{before}<!-- {name} -->\n{text}\n<!-- /{name} -->{after}"
     return page
 

@@ -10,13 +10,15 @@ import pytest
 
 from exitpoll import InputError, TrainingSettings
 from exitpoll.study.cells import against_paper, cells, table
+from exitpoll.study.clock import Clock
 from exitpoll.study.contests import ALL, Runs, contests
 from exitpoll.study.executing import execute, execute_all
 from exitpoll.study.figures import draw_all
 from exitpoll.study.paper import BINARY, GRID, MULTICLASS, PRESETS, ROWS, VARIANTS
 from exitpoll.study.planning import Plan, check_tasks, group_of
-from exitpoll.study.reproducing import find_all, runs_of, write_tables
+from exitpoll.study.reproducing import find_all, reproduce, runs_of
 from exitpoll.study.runs import Run
+from exitpoll.trainer import Progress
 from tests.tiny import write_toy_folder
 
 FAST = TrainingSettings(epochs=1, logs_per_epoch=1)
@@ -65,12 +67,14 @@ def test_a_name_follows_from_all_settings_and_no_path(plan, data, encoder_folder
 
 def test_from_runs_to_tables(plan, cache):
     seen = []
-    outcomes = execute_all(plan.runs(), cache, advance=lambda *done: seen.append(done[:2]))
+    outcomes, failed = execute_all(plan.runs(), cache, advance=lambda *done: seen.append(done[:2]))
+    assert not failed
     assert seen == [(number, 9) for number in range(9)]
     bases = {run.base.name for run in plan.runs() if run.base is not None}
     assert {folder.parent.name for folder in cache.glob("*/model")} == bases  # all other models are dropped
     found = cells(plan, outcomes)
-    assert [each.row for each in found] == [row.name for row in ROWS]
+    missing = {row.name for row in ROWS} - {each.row for each in found}
+    assert missing <= {"PABEE", "ours, patience", "ours, votes"}  # whose few thresholds may all be out of the range
     by_row = {each.row: each for each in found}
     assert by_row["first half"].speedup == pytest.approx(1.5)
     assert by_row["LayerDrop"].speedup == pytest.approx(1.5)
@@ -80,15 +84,16 @@ def test_from_runs_to_tables(plan, cache):
         assert each.low <= each.score <= each.high
         if each.policy is not None:
             assert each.speedup > 1
-            assert each.score_on_dev is not None
+            fitted = each.row in ("RightTool", "ours, learned")  # to the texts that thresholds are chosen on
+            assert (each.score_on_dev is None) == fitted
     written = table(found, ["trec"], [row.name for row in ROWS])
     assert written.count("\n") == len(ROWS) + 1
-    assert f"(runs/{by_row['ours, votes'].run}/run.json)" in written
+    assert f"(runs/{by_row['DeeBERT'].run}/run.json)" in written
     assert "nan" not in table(found, ["trec"], [row.name for row in ROWS], on_dev=True)
     paper = against_paper(found, ["trec"], [row.name for row in ROWS])
     assert "RightTool" not in paper
-    above = 100 * (by_row["ours, votes"].score - by_row["full model"].score)
-    assert f"| ours, votes | {above:+.1f} (+0.0) |" in paper
+    above = 100 * (by_row["DeeBERT"].score - by_row["full model"].score)
+    assert f"| DeeBERT | {above:+.1f} (-0.5) |" in paper
 
     again = execute(plan.run("trec", ROWS[-1], 0), cache)
     assert again.summary["seconds"] == outcomes[-1].summary["seconds"]  # it was found, not done anew
@@ -142,9 +147,12 @@ def test_tables_of_tasks():
         *("binary", "binary"),
         *("multiclass", "multiclass", "binary"),
     ]
-    check_tasks([*BINARY, *MULTICLASS, "nsmc"])
+    check_tasks([*BINARY, *MULTICLASS], None)
+    check_tasks(["nsmc"], "folder")
     with pytest.raises(InputError, match="task 'other' is unknown"):
-        check_tasks(["other"])
+        check_tasks(["other"], None)
+    with pytest.raises(InputError, match="task 'nsmc' is not known to be on the hub"):
+        check_tasks(["nsmc"], None)
 
 
 def test_a_folder_without_a_task(plan):
@@ -154,7 +162,7 @@ def test_a_folder_without_a_task(plan):
 
 def test_spread_over_seeds(plan, cache):
     seeds = replace(plan, seeds=(0, 1), rows=[ROWS[0]])
-    found = cells(seeds, execute_all(seeds.runs(), cache, advance=lambda *_: None))
+    found = cells(seeds, execute_all(seeds.runs(), cache, advance=lambda *_: None)[0])
     assert "±" in table(found, ["trec"], ["full model"])
 
 
@@ -164,13 +172,13 @@ def test_run_is_plain():
 
 def test_the_verb(run, data, encoder_folder, tmp_path):
     arguments = ["--encoder", encoder_folder, "--data", data, "--out", tmp_path / "out", "--tasks", "trec"]
-    small = ["--methods", "full model", "ours, votes", "--epochs", "1", "--logs-per-epoch", "1"]
+    small = ["--methods", "full model", "ours, entropy", "--epochs", "1", "--logs-per-epoch", "1"]
     code, printed, error = run("reproduce", "multiclass", *arguments, *small)
     assert code == 0, error
     assert "run 2 of 2: trec-ensemble-s0-" in printed
     assert "## Multi-class tasks" in (tmp_path / "out" / "tables.md").read_text()
     found = json.loads((tmp_path / "out" / "cells.json").read_text())
-    assert [each["row"] for each in found] == ["full model", "ours, votes"]
+    assert [each["row"] for each in found] == ["full model", "ours, entropy"]
     assert (tmp_path / "out" / "runs" / found[0]["run"] / "run.json").exists()
     code, _, error = run("reproduce", "multiclass", *arguments, "--methods", "magic")
     assert code == 2
@@ -188,7 +196,7 @@ def studied(data, encoder_folder, cache):
     variants = replace(plan, tasks=["trec"], rows=VARIANTS[:2]).runs()
     assert {run.name for run in [*plan.runs(), *variants]} < {run.name for run in runs_of(plan, "trec")}
     runs = [run for run in plan.runs() if run.settings.seed == 0 or run.task == "trec"]
-    return plan, execute_all([*runs, *variants], cache, advance=lambda *_: None)
+    return plan, execute_all([*runs, *variants], cache, advance=lambda *_: None)[0]
 
 
 def test_a_contest_is_fair_and_says_how_sure_it_is(studied):
@@ -196,12 +204,15 @@ def test_a_contest_is_fair_and_says_how_sure_it_is(studied):
     ours = next(row for row in ROWS if row.name == "ours, votes")
     runs = Runs(plan, outcomes)
     against_itself = list(contests(runs, {"nothing": (ours, ours)}, [1.3]))
-    assert [(each.task, each.seeds) for each in against_itself] == [("trec", 2), ("rte", 1), (ALL, 2)]
+    assert [(each.task, each.tasks, each.seeds) for each in against_itself] == [
+        *(("trec", 1, 2), ("rte", 1, 1)),
+        (ALL, 2, 1),
+    ]
     for each in against_itself:
         assert (each.gain.value, each.gain.low, each.gain.high) == (0, 0, 0)
     for each in contests(runs):
         assert each.gain.low <= each.gain.value <= each.gain.high
-        if each.speedups is not None and "full model" not in each.question:
+        if "full model" not in each.question:
             assert min(each.speedups) > 1
     first, second = (row for row in ROWS if row.name in ("ours, patience", "PABEE"))
     there, back = (next(contests(runs, {"q": pair}, [1.3])).gain.value for pair in ((first, second), (second, first)))
@@ -232,7 +243,7 @@ def test_findings_and_figures(studied, tmp_path):
     assert np.asarray(trec["alpha"]["alpha"]).shape == (len(trec["alpha"]["steps"]), 2)
     assert set(found["states"]) == {"with diversity", "without diversity"}
     names = [each["name"] for each in found["variants"]]
-    assert names == ["λ = 0.2 (ours)", "λ = 0", "λ = 0.1", "λ = 0.3"]
+    assert names == ["λ = 0.2 (ours)", "λ = 0", "λ = 0.1"]  # the second variant is ours
     assert {each["seeds"] for each in found["variants"]} == {2}
     drawn = [path.name for path in draw_all(found, tmp_path)]
     assert {"curves.png", "oracle.png", "lambda.png", "values.png", "states.png", "closest-rte.png"} <= set(drawn)
@@ -251,7 +262,7 @@ def test_answers_for_glue(encoder_folder, tmp_path):
     unlabelled = [line.rsplit("\t", 1)[0] for line in lines]
     (folder / "test.tsv").write_text("\n".join(unlabelled) + "\n")
     plan = Plan(str(encoder_folder), 3, str(folder.parent), ["rte"], [ROWS[0], ROWS[-5]], settings=FAST)
-    write_tables(plan, execute_all(plan.runs(), tmp_path / "runs", advance=lambda *_: None), tmp_path)
+    reproduce(plan, tmp_path, with_tables=True, varied=None, advance=lambda *_: None)
     written = sorted(path.relative_to(tmp_path / "submissions") for path in tmp_path.rglob("RTE.tsv"))
     assert [str(path) for path in written] == ["full-model/RTE.tsv", "ours-votes/RTE.tsv"]
     answers = (tmp_path / "submissions" / "ours-votes" / "RTE.tsv").read_text().splitlines()
@@ -261,16 +272,67 @@ def test_answers_for_glue(encoder_folder, tmp_path):
     assert {line.split("\t")[1] for line in answers[1:]} <= classes
 
 
+def test_a_run_that_fails_stops_no_other(plan, cache, tmp_path, monkeypatch):
+    def refuse(*_):
+        raise InputError("no head can be cut")
+
+    monkeypatch.setattr("exitpoll.study.executing.prune_heads", refuse)
+    some = replace(plan, rows=[row for row in ROWS if row.name in ("HeadPrune", "full model")])
+    elsewhere = tmp_path / "runs"
+    outcomes, failed = execute_all(some.runs(), elsewhere, advance=lambda *_: None)
+    assert [outcome.run.prune for outcome in outcomes] == [None]
+    assert list(failed.values()) == ["no head can be cut"]
+    assert [each.row for each in cells(some, outcomes)] == ["full model"]
+
+
+def test_other_data_of_the_same_name_are_refused(plan, cache, tmp_path):
+    run = plan.run("trec", ROWS[0], 0)
+    execute(run, cache)
+    write_toy_folder(tmp_path / "trec", train=32, others=16)
+    with pytest.raises(InputError, match="was done with another data of that name"):
+        execute(replace(run, data=str(tmp_path / "trec")), cache)
+
+
+def test_time_is_counted_over_all_sittings(tmp_path, monkeypatch):
+    now = [100.0]
+    monkeypatch.setattr("exitpoll.study.clock.time.monotonic", lambda: now[0])
+    progress = Progress("all", 1, 2)
+    tick = Clock(tmp_path / "seconds.json").around(None)
+    now[0] += 30
+    tick(progress)
+    now[0] += 1000  # nothing is noted any more: it was cut off
+    again = Clock(tmp_path / "seconds.json")
+    now[0] += 5
+    assert again.seconds == 35
+
+
+def test_two_neighbouring_thresholds_are_mixed_for_a_speedup_between_them(studied):
+    plan, outcomes = studied
+    runs = Runs(plan, outcomes)
+    row = next(row for row in ROWS if row.name == "ours, patience")
+    mixture = runs.at("trec", row, 0, 1.2)
+    assert sum(share for share, _ in mixture) == pytest.approx(1)
+    assert {share > 0 for share, _ in mixture} == {True}
+    assert runs.at("trec", row, 0, 3.5) is None
+
+
+@pytest.mark.parametrize("option", [("--method", "pabee"), ("--schedule", "joint"), ("--layer-drop", "0.2")])
+def test_settings_that_follow_from_the_rows_are_refused(run, data, encoder_folder, tmp_path, option):
+    code, _, error = run("reproduce", "--encoder", encoder_folder, "--data", data, "--out", tmp_path / "o", *option)
+    assert code == 2
+    assert f"{option[0]} follows from the rows" in error
+
+
 def test_the_verb_draws(run, studied, cache, data, encoder_folder, monkeypatch):
     arguments = ["--encoder", encoder_folder, "--data", data, "--out", cache.parent, "--tasks", "trec"]
     small = ["--methods", "full model", "RightTool", "PABEE", "ours, votes", "--epochs", "1", "--logs-per-epoch", "1"]
-    code, printed, error = run("reproduce", "figures", *arguments, *small)
+    code, printed, error = run("reproduce", "figures", *arguments, *small, "--varied", "trec")
     assert code == 0, error
     assert "## Multi-class" not in printed
     assert "wrote" in printed
     found = json.loads((cache.parent / "findings.json").read_text())
     assert found["varied"] == "trec"
-    assert len(found["variants"]) == 2 + len(VARIANTS)
+    assert len(found["variants"]) == 1 + len(VARIANTS)  # λ = 0 beside them, and one of them is ours
     assert (cache.parent / "figures" / "lambda.png").exists()
     monkeypatch.setitem(__import__("sys").modules, "matplotlib.figure", None)
     code, _, error = run("reproduce", "all", *arguments, *small)

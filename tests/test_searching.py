@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import sys
+from dataclasses import replace
 
 import pytest
 
@@ -43,10 +44,10 @@ def test_the_whole_grid_is_tried_and_the_best_found(world, tmp_path):
     found = search(
         RUN, VOTES, (1.3, 2.3), tmp_path, grid=SMALL, seeds=(0, 1), advance=lambda *done: seen.append(done[:2])
     )
-    assert len(world) == 8
-    assert seen == [(number, 8) for number in range(8)]
+    assert len(world) == 8  # four points, with two seeds each
+    assert seen == [(number, 4) for number in range(4)]
     assert found.settings["learning_rate"] == 5e-5
-    assert found.trials == 8
+    assert found.trials == 4
     again = search(RUN, VOTES, (1.3, 2.3), tmp_path, grid=SMALL, seeds=(0, 1))
     assert len(world) == 8  # nothing was left to do
     assert again == found
@@ -61,7 +62,22 @@ def test_it_goes_on_where_it_was_cut_off(world, tmp_path, monkeypatch):
         search(RUN, VOTES, (1.3, 2.3), tmp_path, grid=SMALL, seeds=(0,), advance=cut_off)
     assert len(world) == 3
     assert search(RUN, VOTES, (1.3, 2.3), tmp_path, grid=SMALL, seeds=(0,)).trials == 4
-    assert len(world) == 4
+    points = [(run.settings.batch_size, run.settings.learning_rate) for run in world]
+    assert len(points) == len(set(points)) == 4  # every point once, also the one at which it was cut off
+
+
+def test_another_search_is_not_mixed_up_with_it(world, tmp_path):
+    search(RUN, VOTES, (1.3, 2.3), tmp_path, grid=SMALL, seeds=(0,))
+    search(RUN, VOTES, (1.3, 2.3), tmp_path, grid=SMALL, seeds=(0, 1))
+    assert len(world) == 4 + 8
+    search(replace(RUN, limit=100), VOTES, (1.3, 2.3), tmp_path, grid=SMALL, seeds=(0,))
+    assert len(world) == 4 + 8 + 4
+
+
+def test_a_budget_goes_on_with_other_points(world, tmp_path):
+    search(RUN, VOTES, (1.3, 2.3), tmp_path, grid=GRID, seeds=(0,), budget=2)
+    search(RUN, VOTES, (1.3, 2.3), tmp_path, grid=GRID, seeds=(0,), budget=6)
+    assert len({run.name for run in world}) > 3
 
 
 def test_hopeless_trials_end_early(world, tmp_path):
@@ -73,7 +89,7 @@ def test_hopeless_trials_end_early(world, tmp_path):
 
 def test_a_budget_is_kept(world, tmp_path):
     search(RUN, VOTES, (1.3, 2.3), tmp_path, grid=GRID, budget=3)
-    assert len(world) == 3
+    assert len(world) == 9
     with pytest.raises(InputError, match="budget 0 must be at least 1"):
         search(RUN, VOTES, (1.3, 2.3), tmp_path, budget=0)
 
@@ -110,3 +126,9 @@ def test_the_verb_on_other_methods(run, tmp_path, encoder_folder, method, exits)
     found = json.loads(summary.read_text())
     assert len(found["scores"]["test"]) == exits
     assert found["settings"]["schedule"] == ("joint" if exits == 1 else "two-stage")
+
+
+def test_what_is_searched_for_is_refused_as_a_setting(run, tmp_path, encoder_folder):
+    code, _, error = run("search", "--encoder", encoder_folder, "--data", "x", "--out", tmp_path, "--epochs", "4")
+    assert code == 2
+    assert "--epochs is what is searched for" in error

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
@@ -147,28 +147,38 @@ def measure(
     return estimate(ours), estimate(theirs - ours)
 
 
+Mixture = Sequence[tuple[float, Decisions]]  # decisions, each with the share of texts that it decides about
+
+
 def mean_gain(
-    trace: Trace,
-    pairs: Sequence[tuple[Decisions, Decisions]],
-    *,
-    metric: str,
-    resamples: int = RESAMPLES,
-    seed: int = 0,
+    trace: Trace, pairs: Sequence[tuple[Mixture, Mixture]], *, metric: str, resamples: int = RESAMPLES, seed: int = 0
 ) -> NDArray:
-    """Say how far the first of two decisions is above the second, on average over several such pairs.
+    """Say how far the first of two ways to decide is above the second, on average over several such pairs.
+
+    Bootstrap samples are of the texts, and where there are several pairs, of the pairs as well: by models of several
+    seeds, they say how much the gain depends on the training.
 
     Args:
         trace: The texts, with labels.
-        pairs: Decisions about these texts, by models of several seeds for instance.
-        metric: What to score by.
+        pairs: Two ways to decide about these texts, by models of several seeds for instance; each may be a mixture.
+        metric: What to score by; a mixture's score is the mean of its parts' scores.
         resamples: How many bootstrap samples to draw.
         seed: Seed of the draws.
 
     Returns:
         The gain on the texts themselves and on every bootstrap sample, (1 + samples,).
     """
-    scores, _ = _bootstrap(trace, [each for pair in pairs for each in pair], metric, None, resamples, seed)
-    return np.mean([first - second for first, second in zip(scores[::2], scores[1::2], strict=True)], axis=0)
+    decided = [decisions for pair in pairs for mixture in pair for _, decisions in mixture]
+    scores = iter(_bootstrap(trace, decided, metric, None, resamples, seed)[0])
+    gains = np.stack([_mixed(first, scores) - _mixed(second, scores) for first, second in pairs])  # (pairs, samples)
+    drawn = np.random.default_rng(seed).integers(len(pairs), size=gains.shape)
+    drawn[:, 0] = np.arange(len(pairs))
+    return np.take_along_axis(gains, drawn, axis=0).mean(axis=0)
+
+
+def _mixed(mixture: Mixture, scores: Iterator[NDArray]) -> NDArray:
+    """Take the next scores, as many as a mixture has parts, and weigh them."""
+    return np.sum([share * next(scores) for share, _ in mixture], axis=0)
 
 
 def _lost(losses: NDArray, resampled: NDArray) -> Estimate:

@@ -92,6 +92,18 @@ def publish(prepared: Path, out: Path) -> None:
     shutil.rmtree(work)
 
 
+def drop(folder: Path) -> None:
+    """Remove a folder whole or not at all: one that is half removed has another name.
+
+    Args:
+        folder: The folder.
+    """
+    doomed = folder.with_name(folder.name + ".dropped")
+    shutil.rmtree(doomed, ignore_errors=True)
+    folder.rename(doomed)
+    shutil.rmtree(doomed)
+
+
 def write_json(path: Path, content: object) -> None:
     """Write a JSON file whole or not at all."""
     write_text(path, json.dumps(content, indent=2, ensure_ascii=False) + "\n")

@@ -166,12 +166,19 @@ def _fingerprint(model: EarlyExitModel, splits: Splits, settings: TrainingSettin
             "labels": list(splits.label_names),
             "metric": splits.metric,
         },
-        "split": {name: _digest(getattr(splits, name)) for name in ("train", "calibration", "test")},
+        "split": {name: digest_of_texts(getattr(splits, name)) for name in ("train", "calibration", "test")},
     }
 
 
-def _digest(texts: Texts) -> str:
-    """Tell some texts from others."""
+def digest_of_texts(texts: Texts) -> str:
+    """Tell some texts from others.
+
+    Args:
+        texts: The texts, with labels or without.
+
+    Returns:
+        A name that follows from all of them.
+    """
     digest = hashlib.sha256(json.dumps([list(texts.first), list(texts.second or ())]).encode())
     digest.update(b"" if texts.labels is None else texts.labels.tobytes())
     return digest.hexdigest()

@@ -17,6 +17,7 @@ from exitpoll.study.runs import Outcome
 from exitpoll.tasks import plain_name
 from exitpoll.trace import Trace
 
+FITTED = ("learned", "max_prob")  # whose weights or temperatures are fitted to the texts that thresholds are chosen on
 LINK = "runs/{run}/run.json"  # from where `exitpoll reproduce` writes its tables
 
 
@@ -34,12 +35,12 @@ class Cell:
     low: float  # of a 95 % interval by bootstrap
     high: float
     speedup: float  # on test texts
-    below_full: float  # the run's own last exit minus the score
+    below_last: float  # the run's own last exit minus the score
     score_on_dev: float | None  # chosen on the very texts it is reported on, as the paper does; None if none is
     seconds: float  # that the run took
 
 
-def cell(task: str, row: Row, outcome: Outcome, layers: int, speedups: tuple[float, float]) -> Cell:
+def cell(task: str, row: Row, outcome: Outcome, layers: int, speedups: tuple[float, float]) -> Cell | None:
     """Work out one figure.
 
     Args:
@@ -50,21 +51,17 @@ def cell(task: str, row: Row, outcome: Outcome, layers: int, speedups: tuple[flo
         speedups: In which range the threshold is looked for.
 
     Returns:
-        The figure; that of the last exit where no threshold gives a speed-up in the range.
+        The figure; None where no threshold gives a speed-up in the range.
     """
     calibration, test = outcome.trace("calibration"), outcome.trace("test")
-    last = len(test.layers) - 1
-    full = static_exit(test, last)
+    last = static_exit(test, len(test.layers) - 1)
+    policy, decided, on_dev = None, last, None
     if row.share is None:
-        policy, on_test = chosen(calibration, row, speedups), chosen(test, row, speedups)
-        decided = full if policy is None else policy.decide(test)
-        on_dev = None if on_test is None else on_test.decide(test).score(test.metric)
-        speedup = decided.speedup
-    else:
-        policy, decided, on_dev = None, full, full.score(test.metric)
-        assert outcome.run.exits is not None
-        speedup = outcome.summary["fewer_products"] * layers / outcome.run.exits[-1]
-    score, below = measure(test, decided, full, metric=test.metric)
+        policy = chosen(calibration, row, speedups)
+        if policy is None:
+            return None
+        decided, on_dev = policy.decide(test), _chosen_on_dev(test, row, speedups)
+    score, below = measure(test, decided, last, metric=test.metric)
     return Cell(
         task=task,
         row=row.name,
@@ -75,11 +72,28 @@ def cell(task: str, row: Row, outcome: Outcome, layers: int, speedups: tuple[flo
         score=score.value,
         low=score.low,
         high=score.high,
-        speedup=speedup,
-        below_full=below.value,
-        score_on_dev=on_dev,
+        speedup=decided.speedup if row.share is None else _static_speedup(outcome, layers),
+        below_last=below.value,
+        score_on_dev=score.value if row.share is not None else on_dev,
         seconds=outcome.summary["seconds"],
     )
+
+
+def _chosen_on_dev(test: Trace, row: Row, speedups: tuple[float, float]) -> float | None:
+    """Score as the paper does, with the threshold that is best on the very texts reported on.
+
+    Strategies that fit weights or temperatures would fit them to these texts, too: they have no such figure.
+    """
+    if any(str(getattr(way, "strategy", way)) in FITTED for way in row.strategies):
+        return None
+    policy = chosen(test, row, speedups)
+    return None if policy is None else policy.decide(test).score(test.metric)
+
+
+def _static_speedup(outcome: Outcome, layers: int) -> float:
+    """Say how many fewer products a static model computes than the full one."""
+    assert outcome.run.exits is not None
+    return outcome.summary["fewer_products"] * layers / outcome.run.exits[-1]
 
 
 def chosen(trace: Trace, row: Row, speedups: tuple[float, float]) -> Policy | None:
@@ -104,16 +118,17 @@ def cells(plan: Plan, outcomes: Iterable[Outcome]) -> list[Cell]:
         outcomes: What its runs left behind; some may be missing.
 
     Returns:
-        A figure for each task, row and seed that was run.
+        A figure for each task, row and seed that was run, and whose strategy gets into the range.
     """
     known = {outcome.run.name: outcome for outcome in outcomes}
-    return [
+    found = [
         cell(task, row, known[name], plan.of(task).layers, RANGES[group_of(task)])
         for task in plan.tasks
         for row in plan.rows
         for seed in plan.seeds
         if (name := plan.run(task, row, seed).name) in known
     ]
+    return [each for each in found if each is not None]
 
 
 def table(
@@ -192,10 +207,11 @@ def _above_full(found: Sequence[Cell], task: str, row: str) -> str:
     theirs, key = "", plain_name(task)
     if key in PAPER[row] and key in PAPER[FULL]:
         theirs = f" ({PAPER[row][key] - PAPER[FULL][key]:+.1f})"
-    here, full = (_at(found, task, name) for name in (row, FULL))
-    if not here or not full:
+    here, full = ({each.seed: each.score for each in _at(found, task, name)} for name in (row, FULL))
+    both = [seed for seed in here if seed in full]
+    if not both:
         return theirs.strip()
-    return f"{100 * (mean(each.score for each in here) - mean(each.score for each in full)):+.1f}{theirs}"
+    return f"{100 * mean(here[seed] - full[seed] for seed in both):+.1f}{theirs}"
 
 
 def _at(found: Sequence[Cell], task: str, row: str) -> list[Cell]:

@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import NDArray
 
 from exitpoll.analysis import static_exit
 from exitpoll.curves import Curve, best_of, sweep
 from exitpoll.decisions import Decisions
-from exitpoll.errors import InputError
-from exitpoll.evaluation import Estimate, estimate, mean_gain
+from exitpoll.evaluation import Estimate, Mixture, estimate, mean_gain
+from exitpoll.policy import Policy
 from exitpoll.study.paper import CONTESTS, Row
 from exitpoll.study.planning import Plan
 from exitpoll.study.runs import Outcome
@@ -28,10 +28,11 @@ class Gain:
 
     question: str
     task: str  # or all of them, on average
-    speedup: float  # that the thresholds were chosen for, on calibration texts: this or more
+    speedup: float  # that the thresholds were chosen for, on calibration texts
     gain: Estimate  # in the task's metric, on test texts
-    seeds: int  # or, for all tasks, how many tasks
-    speedups: tuple[float, float] | None  # that both ways came to on test texts of a task
+    tasks: int  # averaged over
+    seeds: int  # of each, at least
+    speedups: tuple[float, float]  # that both ways came to on test texts
 
 
 class Runs:
@@ -62,28 +63,15 @@ class Runs:
         return self.known.get(self.plan.run(task, row, seed).name)
 
     def seeds(self, task: str, *rows: Row) -> list[int]:
-        """List the seeds with which all of some rows were run."""
-        return [seed for seed in self.plan.seeds if all(self.of(task, row, seed) is not None for row in rows)]
-
-    def decide(self, task: str, row: Row, seed: int, speedup: float) -> Decisions | None:
-        """Decide about the test texts, at a threshold chosen on the calibration texts.
-
-        Args:
-            task: The task.
-            row: How to decide.
-            seed: The seed.
-            speedup: The best threshold with this speed-up or more is taken.
-
-        Returns:
-            The decisions; None where no threshold is that fast. A static model decides as it does.
-        """
-        outcome = self.of(task, row, seed)
-        assert outcome is not None
-        test = outcome.trace("test")
-        if row.share is not None:
-            return static_exit(test, len(test.layers) - 1)
-        policy = best_of(self.curves(outcome, row), speedup)
-        return None if policy is None else policy.decide(test)
+        """List the seeds with which all of some rows were run, and tested on the same texts as with the first."""
+        found, texts = [], None
+        for seed in self.plan.seeds:
+            outcomes = [self.of(task, row, seed) for row in rows]
+            if all(outcomes):
+                these = [_texts_of(outcome) for outcome in outcomes if outcome is not None]
+                texts = texts or these[0]
+                found += [seed] if all(each == texts for each in these) else []
+        return found
 
     def curves(self, outcome: Outcome, row: Row) -> list[Curve]:
         """Sweep the calibration texts of a run once for each set of strategies."""
@@ -92,11 +80,78 @@ class Runs:
             self._curves[key] = sweep(outcome.trace("calibration"), row.strategies)
         return self._curves[key]
 
+    def best(self, task: str, row: Row, seed: int, speedup: float) -> Decisions | None:
+        """Decide about the test texts as the best threshold of the calibration texts at a speed-up or faster does.
+
+        Args:
+            task: The task.
+            row: How to decide.
+            seed: The seed.
+            speedup: The lowest.
+
+        Returns:
+            The decisions; None where no threshold is that fast. A static model decides as it does.
+        """
+        outcome = self._needed(task, row, seed)
+        test = outcome.trace("test")
+        if row.share is not None:
+            return static_exit(test, len(test.layers) - 1)
+        policy = best_of(self.curves(outcome, row), speedup)
+        return None if policy is None else policy.decide(test)
+
+    def at(self, task: str, row: Row, seed: int, speedup: float) -> Mixture | None:
+        """Decide about the test texts at just one speed-up, so that ways can be compared that have few thresholds.
+
+        Of the two neighbouring thresholds between which the speed-up lies on calibration texts, each decides about as
+        many texts as it takes; of several settings the one that scores best so on calibration texts is taken.
+
+        Args:
+            task: The task.
+            row: How to decide.
+            seed: The seed.
+            speedup: The speed-up.
+
+        Returns:
+            The decisions with their shares; None where no threshold is that fast.
+        """
+        outcome = self._needed(task, row, seed)
+        mixed = [each for curve in self.curves(outcome, row) if (each := _between(curve, speedup)) is not None]
+        if not mixed:
+            return None
+        test = outcome.trace("test")
+        _, parts = max(mixed, key=lambda each: each[0])
+        return [(share, policy.decide(test)) for share, policy in parts]
+
+    def _needed(self, task: str, row: Row, seed: int) -> Outcome:
+        """Find a run that is known to be done."""
+        outcome = self.of(task, row, seed)
+        assert outcome is not None
+        return outcome
+
+
+def _between(curve: Curve, speedup: float) -> tuple[float, list[tuple[float, Policy]]] | None:
+    """Mix the two neighbouring points of a curve that a speed-up lies between: the score, and shares with policies."""
+    order = np.argsort(curve.speedup, kind="stable")
+    speeds, scores = curve.speedup[order], curve.score[order]
+    above = int(np.searchsorted(speeds, speedup))
+    if above == len(speeds) or np.isnan(scores[max(above - 1, 0) : above + 1]).any():
+        return None
+    faster = curve.policy_at(int(order[above]))
+    if above == 0 or speeds[above] == speedup:
+        return float(scores[above]), [(1.0, faster)]
+    slow, fast, wanted = 1 / speeds[above - 1], 1 / speeds[above], 1 / speedup  # mean depths, in models
+    share = float((slow - wanted) / (slow - fast))
+    score = share * scores[above] + (1 - share) * scores[above - 1]
+    return float(score), [(share, faster), (1 - share, curve.policy_at(int(order[above - 1])))]
+
 
 def contests(
     runs: Runs, questions: Mapping[str, tuple[Row, Row]] = CONTESTS, speedups: Sequence[float] = SPEEDUPS
 ) -> Iterator[Gain]:
     """Answer every question at every speed-up, task by task and on average over the tasks.
+
+    Two strategies are compared at just that speed-up. Against a static model, the best threshold at that speed-up or
+    faster is taken, as one would choose it.
 
     Args:
         runs: The runs.
@@ -108,37 +163,53 @@ def contests(
     """
     for question, (first, second) in questions.items():
         for speedup in speedups:
-            sampled = []
+            sampled, gains = [], []
             for number, task in enumerate(runs.plan.tasks):
-                found = _on_task(runs, task, first, second, speedup, number)
-                if found is not None:
-                    figures, reached, seeds = found
-                    sampled.append(figures)
-                    yield Gain(question, task, speedup, estimate(figures), seeds, reached)
-            if len(sampled) > 1:
-                yield Gain(question, ALL, speedup, estimate(np.mean(sampled, axis=0)), len(sampled), None)
+                pairs, trace = _pairs(runs, task, first, second, speedup)
+                if trace is not None:
+                    sampled.append(mean_gain(trace, pairs, metric=trace.metric, seed=number))
+                    gains.append(Gain(question, task, speedup, estimate(sampled[-1]), 1, len(pairs), _speeds(pairs)))
+            yield from gains
+            if len(gains) > 1:
+                seeds = min(each.seeds for each in gains)
+                reached = tuple(float(np.mean([each.speedups[side] for each in gains])) for side in (0, 1))
+                together = estimate(np.mean(sampled, axis=0))
+                yield Gain(question, ALL, speedup, together, len(gains), seeds, (reached[0], reached[1]))
 
 
-def _on_task(
-    runs: Runs, task: str, first: Row, second: Row, speedup: float, chance: int
-) -> tuple[NDArray, tuple[float, float], int] | None:
-    """Compare two ways on a task over all seeds: gains (1 + samples,), both speed-ups, and how many seeds."""
-    pairs, trace = [], None
-    for seed in runs.seeds(task, first, second):
-        ours, theirs = (runs.decide(task, row, seed, speedup) for row in (first, second))
-        outcome = runs.of(task, first, seed)
-        if ours is None or theirs is None or outcome is None:
-            return None
-        trace = _same_texts(trace, outcome.trace("test"))
+def _pairs(
+    runs: Runs, task: str, first: Row, second: Row, speedup: float
+) -> tuple[list[tuple[Mixture, Mixture]], Trace | None]:
+    """Let both ways decide about the test texts, with every seed; no texts where one cannot."""
+    pairs: list[tuple[Mixture, Mixture]] = []
+    seeds = runs.seeds(task, first, second)
+    for seed in seeds:
+        ours, theirs = (_way(runs, task, row, seed, speedup, second) for row in (first, second))
+        if ours is None or theirs is None:
+            return [], None
         pairs.append((ours, theirs))
-    if trace is None:
-        return None
-    reached = tuple(float(np.mean([pair[side].speedup for pair in pairs])) for side in (0, 1))
-    return mean_gain(trace, pairs, metric=trace.metric, seed=chance), (reached[0], reached[1]), len(pairs)
+    outcome = runs.of(task, first, seeds[0]) if seeds else None
+    return pairs, None if outcome is None else outcome.trace("test")
 
 
-def _same_texts(known: Trace | None, trace: Trace) -> Trace:
-    """Make sure that all seeds are tested on the same texts."""
-    if known is not None and not np.array_equal(known.gold("a comparison"), trace.gold("a comparison")):
-        raise InputError("runs of several seeds were tested on different texts: give the data a test split of its own")
-    return trace
+def _way(runs: Runs, task: str, row: Row, seed: int, speedup: float, other: Row) -> Mixture | None:
+    """Decide at a speed-up; at that or faster where the comparison is with a static model."""
+    if other.share is None:
+        return runs.at(task, row, seed, speedup)
+    decisions = runs.best(task, row, seed, speedup)
+    return None if decisions is None else [(1.0, decisions)]
+
+
+def _speeds(pairs: Sequence[tuple[Mixture, Mixture]]) -> tuple[float, float]:
+    """Work out the speed-ups of both ways on test texts, over all pairs."""
+    first, second = (
+        1 / np.mean([sum(share / decisions.speedup for share, decisions in pair[side]) for pair in pairs])
+        for side in (0, 1)
+    )
+    return float(first), float(second)
+
+
+def _texts_of(outcome: Outcome) -> str:
+    """Tell the test texts of a run from those of others: by what was noted of them, or by their labels."""
+    trace = outcome.trace("test")
+    return str(trace.about.get("texts_digest") or hashlib.sha256(trace.gold("a comparison").tobytes()).hexdigest())

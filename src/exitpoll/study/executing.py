@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import shutil
 import tempfile
-import time
-from collections.abc import Callable
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import replace
 from importlib.metadata import version
 from pathlib import Path
@@ -18,75 +17,109 @@ from transformers import PreTrainedTokenizerBase, set_seed
 from exitpoll.analysis import static_exit
 from exitpoll.data import Splits, Texts, load_splits
 from exitpoll.embedded import encoder_folder
-from exitpoll.folders import read_json, write_json
+from exitpoll.errors import InputError
+from exitpoll.folders import drop, write_json
 from exitpoll.model import EarlyExitModel
+from exitpoll.opening import read_summary
 from exitpoll.pruning import every_other, head_importance, keep_layers, prune_heads, speedup_of
 from exitpoll.recording import record
+from exitpoll.stages import JOURNAL_NAME
+from exitpoll.study.clock import Clock
 from exitpoll.study.moments import Watch
-from exitpoll.study.runs import JOURNAL, MOMENTS, RUN, SPLITS, UNLABELLED, Outcome, Run
+from exitpoll.study.runs import JOURNAL, MODEL, MOMENTS, RUN, SPLITS, UNLABELLED, Outcome, Run
 from exitpoll.tokens import load_tokenizer, tokenise
 from exitpoll.torch_runtime import opened
 from exitpoll.trace import Trace
-from exitpoll.trainer import OnProgress
-from exitpoll.training import train
+from exitpoll.trainer import OnProgress, processes
+from exitpoll.training import digest_of_texts, train
 
 RANKED = 1024  # texts on which attention heads are ranked
+CLOCK = "seconds.json"
 
 
-def execute(run: Run, cache: Path, *, keep: bool = False, on_progress: OnProgress | None = None) -> Outcome:
+def execute(
+    run: Run, cache: Path, *, keep: bool = False, answer: bool = False, on_progress: OnProgress | None = None
+) -> Outcome:
     """Do a run, or find it done; one that was cut off goes on.
 
     Args:
         run: What to do.
         cache: The folder of all runs.
         keep: Whether to keep the model, whose weights are dropped otherwise: what is asked later is in the traces.
+        answer: Whether to answer the unlabelled texts, too, where the data have such.
         on_progress: Called after every step and every scoring.
 
     Returns:
         What it left behind.
     """
-    folder = cache / run.name
-    outcome = Outcome(run, folder)
-    if (folder / RUN).exists() and (not keep or (folder / "model").exists()):
+    outcome = Outcome(run, cache / run.name)
+    if _is_done(outcome, keep, answer):
         return outcome
-    folder.mkdir(parents=True, exist_ok=True)
-    started, model = time.monotonic(), folder / "model"
+    outcome.folder.mkdir(parents=True, exist_ok=True)
+    base = None if run.base is None else execute(run.base, cache, keep=True, on_progress=on_progress).folder / MODEL
+    clock = Clock(outcome.folder / CLOCK)
     splits = _splits(run)
-    base = None if run.base is None else execute(run.base, cache, keep=True, on_progress=on_progress).folder / "model"
-    if run.prune is not None:
-        assert base is not None
-        model = base
-    elif not model.exists():
-        _train(run, base, splits, model, on_progress)
+    model = _model(outcome, base, splits, clock.around(on_progress))
     whole, tokenizer = EarlyExitModel.from_pretrained(model), load_tokenizer(model)
     smaller = _pruned(run, whole, tokenizer, splits)
-    _record(outcome, smaller, tokenizer, splits)
-    shutil.copy(model / JOURNAL, folder / JOURNAL)
+    _record(outcome, smaller, tokenizer, splits, answer=answer)
+    shutil.copy(model / JOURNAL_NAME, outcome.folder / JOURNAL)
     about = {
-        "seconds": round(time.monotonic() - started, 1),
+        **run.identity,
+        "digests": run.digests,
+        "seconds": round(clock.seconds, 1),
         "fewer_products": round(speedup_of(whole, smaller), 3),
+        "unlabelled": 0 if splits.unlabelled is None else len(splits.unlabelled),
         **_training_of(model),
+        **_scored(outcome),
     }
-    write_json(folder / RUN, {**run.identity, **about, **_scored(outcome)})
+    write_json(outcome.folder / RUN, about)
     if not keep and run.prune is None:
-        shutil.rmtree(model)
+        drop(model)
     return outcome
 
 
-def _record(outcome: Outcome, model: EarlyExitModel, tokenizer: PreTrainedTokenizerBase, splits: Splits) -> None:
+def _is_done(outcome: Outcome, keep: bool, answer: bool) -> bool:
+    """Whether there is nothing left to do; refuse what was done with other files of the same names."""
+    if not (outcome.folder / RUN).exists():
+        return False
+    known = outcome.summary.get("digests", {})
+    for name, digest in outcome.run.digests.items():
+        if known.get(name, digest) != digest:
+            raise InputError(f"'{outcome.folder}' was done with another {name} of that name: choose another folder")
+    answered = not outcome.summary.get("unlabelled") or outcome.has_unlabelled
+    return (not keep or (outcome.folder / MODEL).exists()) and (not answer or answered)
+
+
+def _model(outcome: Outcome, base: Path | None, splits: Splits, on_progress: OnProgress) -> Path:
+    """Find or train the model of a run; of one that prunes, the model that it prunes."""
+    if outcome.run.prune is not None:
+        assert base is not None
+        return base
+    model = outcome.folder / MODEL
+    if not model.exists():
+        for split in (*SPLITS, UNLABELLED):  # of an older training
+            (outcome.folder / f"{split}.safetensors").unlink(missing_ok=True)
+        _train(outcome.run, base, splits, model, on_progress)
+    return model
+
+
+def _record(
+    outcome: Outcome, model: EarlyExitModel, tokenizer: PreTrainedTokenizerBase, splits: Splits, *, answer: bool
+) -> None:
     """Ask every exit about every text that is held out."""
-    ready = opened(model, tokenizer)
+    ready = opened(model.to(processes().device), tokenizer)
     about = {"data": outcome.run.task, "metric": splits.metric, "run": outcome.run.name}
-    for split in (*SPLITS, UNLABELLED):
+    for split in (*SPLITS, *[UNLABELLED] * answer):
         texts: Texts | None = getattr(splits, split)
         path = outcome.folder / f"{split}.safetensors"
         if texts is not None and not path.exists():
-            record(ready, texts, path, about={**about, "split": split})
+            record(ready, texts, path, about={**about, "split": split, "texts_digest": digest_of_texts(texts)})
 
 
 def _training_of(model: Path) -> dict[str, Any]:
     """Say what a training was done with."""
-    trained = read_json(model / "training.json") or {}
+    trained = read_summary(model)
     return {
         "versions": {name: version(name) for name in ("exitpoll", "torch", "transformers")},
         "threads": torch.get_num_threads(),
@@ -122,7 +155,7 @@ def _drawn(texts: Texts, limit: int | None) -> Texts:
     return texts.select(np.sort(np.random.default_rng(0).choice(len(texts), size=limit, replace=False)))
 
 
-def _train(run: Run, base: Path | None, splits: Splits, out: Path, on_progress: OnProgress | None) -> None:
+def _train(run: Run, base: Path | None, splits: Splits, out: Path, on_progress: OnProgress) -> None:
     """Train from the pretrained encoder, or from that of an earlier run."""
     with tempfile.TemporaryDirectory() as scratch:
         encoder = encoder_folder(run.encoder) if base is None else _encoder_of(base, Path(scratch))
@@ -154,29 +187,39 @@ def _pruned(run: Run, model: EarlyExitModel, tokenizer: PreTrainedTokenizerBase,
         return keep_layers(model, every_other(model.config.exits[-1]))
     if run.prune is None:
         return model
-    texts = tokenise(splits.train.select(np.arange(min(RANKED, len(splits.train)))), tokenizer, model.config.max_length)
+    texts = tokenise(_drawn(splits.train, RANKED), tokenizer, model.config.max_length)
     rows = [texts[number] for number in range(len(texts))]
     batches = [tokenizer.pad(rows[at : at + 32], return_tensors="pt") for at in range(0, len(rows), 32)]
     return prune_heads(model, head_importance(model, [dict(batch) for batch in batches]))
 
 
 def execute_all(
-    runs: list[Run], cache: Path, *, advance: Callable[[int, int, Run], None], on_progress: OnProgress | None = None
-) -> list[Outcome]:
-    """Do several runs, one after another; models that others go on from are kept.
+    runs: Sequence[Run],
+    cache: Path,
+    *,
+    answered: Collection[str] = (),
+    advance: Callable[[int, int, Run], None],
+    on_progress: OnProgress | None = None,
+) -> tuple[list[Outcome], dict[str, str]]:
+    """Do several runs, one after another; models that others go on from are kept, and one that fails stops no other.
 
     Args:
         runs: What to do.
         cache: The folder of all runs.
+        answered: The names of runs that are to answer unlabelled texts, too.
         advance: Called before every run.
         on_progress: Called after every step of a training.
 
     Returns:
-        What they left behind, in the order of the runs.
+        What they left behind, in the order of the runs, and what stopped those that failed, by name.
     """
     bases = {run.base.name for run in runs if run.base is not None and not (cache / run.name / RUN).exists()}
-    outcomes = []
+    outcomes, failed = [], {}
     for number, run in enumerate(runs):
         advance(number, len(runs), run)
-        outcomes.append(execute(run, cache, keep=run.name in bases, on_progress=on_progress))
-    return outcomes
+        keep, answer = run.name in bases, run.name in answered
+        try:
+            outcomes.append(execute(run, cache, keep=keep, answer=answer, on_progress=on_progress))
+        except InputError as error:
+            failed[run.name] = str(error)
+    return outcomes, failed

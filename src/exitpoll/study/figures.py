@@ -54,11 +54,12 @@ def _figures(findings: Findings) -> Iterator[tuple[str, Callable[[], Figure]]]:
         yield "lambda", partial(draw_lambda, findings["variants"], findings["varied"])
     if findings.get("states"):
         yield "states", partial(draw_states, findings["states"], findings["varied"])
-    yield "values", draw_values
+    layers = max((len(found["layers"]) for found in complete.values()), default=12)
+    yield "values", partial(draw_values, layers)
 
 
 def draw_curves(tasks: Findings) -> Figure:
-    """Draw score against speed-up for every task: ours, and PABEE by the same strategy.
+    """Draw score against speed-up for every task, at the test texts' own best thresholds: ours, PABEE and others.
 
     Args:
         tasks: Findings by task.
@@ -160,7 +161,7 @@ def draw_lambda(variants: Sequence[Findings], task: str) -> Figure:
     """
     figure, axes = _one(f"effect of λ, by votes: {task}", "speed-up", "score, %")
     shown = {each["name"]: each["curve"] for each in variants if "λ" in each["name"]}
-    _lines(axes, dict(sorted(shown.items())), None)
+    _lines(axes, dict(sorted(shown.items(), key=lambda each: float(each[0].split()[2]))), None)
     axes.legend(fontsize=8)
     return figure
 
@@ -300,8 +301,9 @@ def _lines(
         axes.axhline(100 * full, color="grey", linewidth=0.8, label=name_of_full)
         shown.append(100 * full)
     axes.set_xlim(1, 3.5)
-    low, high = np.percentile(shown, 5), max(shown)
-    axes.set_ylim(low - 0.1 * (high - low), high + 0.08 * (high - low) + 0.1)
+    if shown:
+        low, high = np.percentile(shown, 5), max(shown)
+        axes.set_ylim(low - 0.1 * (high - low), high + 0.08 * (high - low) + 0.1)
     axes.grid(alpha=0.3)
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -13,7 +13,7 @@ from exitpoll.curves import best_of, front_of, sweep
 from exitpoll.policy import Policy
 from exitpoll.study.cells import Cell
 from exitpoll.study.contests import Runs
-from exitpoll.study.paper import BEST, ROWS, VARIANTS
+from exitpoll.study.paper import BEST, OURS_ROW, ROWS, VARIANTS, WITHOUT, Row
 from exitpoll.study.runs import Outcome
 from exitpoll.trace import Trace
 
@@ -21,7 +21,6 @@ EQUAL_SPEEDUP = 1.3  # at which the paper compares where texts leave
 WITHIN = 0.005  # of the full model's score counts as keeping it
 SHOWN = ("DeeBERT", "RightTool", "FastBERT", "PABEE", "ours, patience", "ours, votes", "ours, entropy", "ours, hybrid")
 _ROWS = {row.name: row for row in ROWS}
-_OURS, _WITHOUT = _ROWS["ours, votes"], _ROWS["RightTool"]  # the same training with and without diversity
 Points = list[list[float]]  # speed-up and score of each
 
 
@@ -42,7 +41,7 @@ def about_task(runs: Runs, task: str, cells: Sequence[Cell]) -> dict[str, Any]:
         outcome = runs.of(task, _ROWS[name], seed)
         if outcome is not None:
             found["curves"][name] = front(outcome.trace("test"), _ROWS[name].strategies)
-    ours = runs.of(task, _OURS, seed)
+    ours = runs.of(task, OURS_ROW, seed)
     if ours is not None:
         test = ours.trace("test")
         found |= {
@@ -69,7 +68,7 @@ def about_states(runs: Runs, task: str) -> dict[str, Any]:
         As `states` gives it, for both; nothing where a run is missing.
     """
     seed = runs.plan.seeds[0]
-    ways = {"with diversity": runs.of(task, _OURS, seed), "without diversity": runs.of(task, _WITHOUT, seed)}
+    ways = {"with diversity": runs.of(task, OURS_ROW, seed), "without diversity": runs.of(task, WITHOUT, seed)}
     known = {name: outcome for name, outcome in ways.items() if outcome is not None}
     return {name: states(outcome) for name, outcome in known.items()} if len(known) == len(ways) else {}
 
@@ -227,31 +226,50 @@ def about_variants(runs: Runs, task: str, speedups: Sequence[float] = (1.5, 2.0,
         For each variant the score of every exit, and by each strategy the score at each speed-up, with thresholds
         chosen on calibration texts; a mean over the seeds that all were run with. Variants never run are left out.
     """
-    rows = {"λ = 0.2 (ours)": _OURS, "λ = 0": _WITHOUT, **{row.name: row for row in VARIANTS}}
-    ran = {name: row for name, row in rows.items() if runs.seeds(task, row)}
+    ran = _distinct(runs, task)
     seeds = runs.seeds(task, *ran.values())
     found = []
-    for name, row in ran.items():
+    for name, row in ran.items() if seeds else ():
         outcomes = [outcome for seed in seeds if (outcome := runs.of(task, row, seed)) is not None]
         found.append({"name": name, "seeds": len(outcomes), **_variant(outcomes, speedups)})
-    return found if seeds else []
+    return found
+
+
+def _distinct(runs: Runs, task: str) -> dict[str, Row]:
+    """Name ours, the same without diversity, and every variant that was run and is neither of them."""
+    names: dict[str, Row] = {}
+    for row in (OURS_ROW, WITHOUT, *VARIANTS):
+        seeds = runs.seeds(task, row)
+        outcome = runs.of(task, row, seeds[0]) if seeds else None
+        if outcome is None or any(runs.of(task, other, seeds[0]) == outcome for other in names.values()):
+            continue
+        weight = outcome.run.settings.resolved().diversity_weight
+        special = {OURS_ROW.name: f"λ = {weight:g} (ours)", WITHOUT.name: "λ = 0"}
+        names[special.get(row.name, row.name)] = row
+    return names
 
 
 def _variant(outcomes: Sequence[Outcome], speedups: Sequence[float]) -> dict[str, Any]:
     """Measure one variant over its seeds."""
     exits = np.mean([outcome.summary["scores"]["test"] for outcome in outcomes], axis=0)
-    measured: Mapping[str, list[float]] = {
-        strategy: [float(np.mean([_score_at(each, strategy, speedup) for each in outcomes])) for speedup in speedups]
+    measured = {
+        strategy: [_mean([_score_at(each, strategy, speedup) for each in outcomes]) for speedup in speedups]
         for strategy in ("patience", "votes", "entropy")
     }
     curve = front(outcomes[0].trace("test"), ["votes"])
-    return {"exits": _rounded(exits), "speedups": list(speedups), "scores": dict(measured), "curve": curve}
+    return {"exits": _rounded(exits), "speedups": list(speedups), "scores": measured, "curve": curve}
 
 
-def _score_at(outcome: Outcome, strategy: str, speedup: float) -> float:
-    """Score a strategy on test texts at the best threshold of calibration texts; NaN where it is never that fast."""
+def _score_at(outcome: Outcome, strategy: str, speedup: float) -> float | None:
+    """Score a strategy on test texts at the best threshold of calibration texts; None where it is never that fast."""
     policy, test = best_of(sweep(outcome.trace("calibration"), [strategy]), speedup), outcome.trace("test")
-    return float("nan") if policy is None else policy.decide(test).score(test.metric)
+    return None if policy is None else policy.decide(test).score(test.metric)
+
+
+def _mean(scores: Sequence[float | None]) -> float | None:
+    """Average over seeds; None where one lacks the score."""
+    known = [score for score in scores if score is not None]
+    return float(np.mean(known)) if len(known) == len(scores) else None
 
 
 def _rounded(values: Any) -> list[float]:

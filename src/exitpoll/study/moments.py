@@ -30,7 +30,7 @@ class Watch:
         tokenizer: PreTrainedTokenizerBase,
         texts: Texts,
         path: Path,
-        on_progress: OnProgress | None,
+        on_progress: OnProgress,
     ) -> None:
         """Choose the texts.
 
@@ -52,5 +52,4 @@ class Watch:
         if progress.stage == "all" and progress.step in steps and str(progress.step) not in self.kept:
             self.kept[str(progress.step)] = record_all_features(self.model, self.texts, self.tokenizer)
             write_bytes(self.path, save({LABELS: np.asarray(self.texts.labels), **self.kept}))
-        if self.on_progress is not None:
-            self.on_progress(progress)
+        self.on_progress(progress)

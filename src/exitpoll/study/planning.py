@@ -126,12 +126,34 @@ def rows_named(names: Sequence[str] | None) -> list[Row]:
     return list(ROWS) if names is None else [known[name] for name in names]
 
 
-def check_tasks(tasks: Iterable[str]) -> None:
-    """Refuse tasks that nobody knows.
+def check_tasks(tasks: Iterable[str], data: str | None) -> None:
+    """Refuse tasks that nobody knows, or that the hub does not have.
 
     Args:
         tasks: Their names.
+        data: A folder with a folder for each, or None for the hub.
     """
     for task in tasks:
-        if task_named(task) is None and plain_name(Path(task).name) not in BEYOND:
+        if task_named(task) is None and plain_name(task) not in BEYOND:
             raise InputError(f"task '{task}' is unknown; known tasks: {', '.join(sorted(TASKS))}")
+        if task_named(task) is None and data is None:
+            raise InputError(f"task '{task}' is not known to be on the hub: name a folder that has it with --data")
+
+
+OF_ROWS = ("method", "objective", "schedule", "strategy", "layer_drop")
+
+
+def check_settings(settings: TrainingSettings, *searched: str) -> None:
+    """Refuse settings that rows, seeds or a search bring with them, and that would be ignored or blur the rows.
+
+    Args:
+        settings: What is asked for.
+        *searched: Settings whose values are searched for.
+    """
+    default = TrainingSettings()
+    reasons = dict.fromkeys(OF_ROWS, "follows from the rows of the tables here: choose rows")
+    reasons |= {"seed": "is one of several here: use --seeds"}
+    reasons |= dict.fromkeys(searched, "is what is searched for")
+    for name, reason in reasons.items():
+        if getattr(settings, name) != getattr(default, name):
+            raise InputError(f"--{name.replace('_', '-')} {reason}")

@@ -1,8 +1,8 @@
-"""The whole reproduction: runs, tables, submissions, findings, figures, each written as soon as it is there."""
+"""The whole reproduction: runs, tables after every task, answers for GLUE's server, findings and figures."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
@@ -10,12 +10,57 @@ from typing import Any
 from exitpoll.folders import write_json, write_text
 from exitpoll.study.cells import as_plain, cells, tables
 from exitpoll.study.contests import Runs, contests
+from exitpoll.study.executing import execute_all
 from exitpoll.study.figures import draw_all
 from exitpoll.study.findings import about_states, about_task, about_variants
-from exitpoll.study.paper import VARIANTS
+from exitpoll.study.paper import OURS_ROW, VARIANTS, WITHOUT
 from exitpoll.study.planning import Plan
 from exitpoll.study.runs import Outcome, Run
 from exitpoll.study.submitting import write_submissions
+from exitpoll.trainer import OnProgress
+
+
+def reproduce(
+    plan: Plan,
+    out: Path,
+    *,
+    with_tables: bool,
+    varied: str | None,
+    advance: Callable[[int, int, Run], None],
+    on_progress: OnProgress | None = None,
+) -> tuple[list[Outcome], dict[str, str]]:
+    """Do all runs of a plan, task by task, and write the tables after every task.
+
+    Args:
+        plan: What to reproduce.
+        out: The folder for runs and tables.
+        with_tables: Whether to write tables, and answers for GLUE's server.
+        varied: The task on which variants of ours are run, if on any.
+        advance: Called before every run.
+        on_progress: Called after every step of a training.
+
+    Returns:
+        What the runs left behind, and what stopped those that failed, by name.
+    """
+    todo = runs_of(plan, varied)
+    first = replace(plan, seeds=plan.seeds[:1]).runs() if with_tables else []
+    answered = {run.name for run in first}
+    outcomes: list[Outcome] = []
+    failed: dict[str, str] = {}
+    for task in dict.fromkeys(run.task for run in todo):
+        here, done = [run for run in todo if run.task == task], len(outcomes) + len(failed)
+        found, broken = execute_all(
+            here,
+            out / "runs",
+            answered=answered,
+            advance=lambda number, _, run, done=done: advance(done + number, len(todo), run),  # type: ignore[misc]
+            on_progress=on_progress,
+        )
+        outcomes += found
+        failed |= broken
+        if with_tables:
+            write_tables(plan, outcomes, out)
+    return outcomes, failed
 
 
 def runs_of(plan: Plan, varied: str | None) -> list[Run]:
@@ -28,7 +73,7 @@ def runs_of(plan: Plan, varied: str | None) -> list[Run]:
     Returns:
         The runs, each once.
     """
-    others = [] if varied is None else replace(plan, tasks=[varied], rows=VARIANTS).runs()
+    others = [] if varied is None else replace(plan, tasks=[varied], rows=[OURS_ROW, WITHOUT, *VARIANTS]).runs()
     return list({run.name: run for run in [*plan.runs(), *others]}.values())
 
 
@@ -37,7 +82,7 @@ def write_tables(plan: Plan, outcomes: Sequence[Outcome], out: Path) -> str:
 
     Args:
         plan: What was reproduced.
-        outcomes: What its runs left behind.
+        outcomes: What its runs left behind; some may be missing.
         out: The folder to write into.
 
     Returns:
@@ -51,7 +96,7 @@ def write_tables(plan: Plan, outcomes: Sequence[Outcome], out: Path) -> str:
     return written
 
 
-def find_all(plan: Plan, outcomes: Iterable[Outcome], varied: str | None) -> dict[str, Any]:
+def find_all(plan: Plan, outcomes: Sequence[Outcome], varied: str | None) -> dict[str, Any]:
     """Gather what the runs show beyond the tables.
 
     Args:
@@ -62,8 +107,7 @@ def find_all(plan: Plan, outcomes: Iterable[Outcome], varied: str | None) -> dic
     Returns:
         Plain values: contests, tasks, and of the varied task variants and hidden states.
     """
-    done = list(outcomes)
-    runs, found = Runs(plan, done), cells(plan, done)
+    runs, found = Runs(plan, outcomes), cells(plan, outcomes)
     return {
         "contests": [asdict(each) for each in contests(runs)],
         "tasks": {task: about_task(runs, task, found) for task in plan.tasks},
@@ -73,12 +117,12 @@ def find_all(plan: Plan, outcomes: Iterable[Outcome], varied: str | None) -> dic
     }
 
 
-def write_figures(plan: Plan, outcomes: Iterable[Outcome], varied: str | None, out: Path) -> list[Path]:
+def write_figures(plan: Plan, outcomes: Sequence[Outcome], varied: str | None, out: Path) -> list[Path]:
     """Write findings and draw the figures.
 
     Args:
         plan: What was reproduced.
-        outcomes: What its runs left behind.
+        outcomes: What its runs left behind; some may be missing.
         varied: The task on which variants of ours were run, if on any.
         out: The folder to write into.
 

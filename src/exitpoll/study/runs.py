@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 from dataclasses import asdict, dataclass, replace
-from functools import cached_property
+from functools import cache, cached_property
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +16,7 @@ from exitpoll.folders import read_json
 from exitpoll.methods import Prune, TrainingSettings
 from exitpoll.trace import Trace
 
-RUN, JOURNAL, MOMENTS = "run.json", "training.jsonl", "moments.safetensors"
+RUN, MODEL, JOURNAL, MOMENTS = "run.json", "model", "training.jsonl", "moments.safetensors"
 SPLITS, UNLABELLED = ("calibration", "test"), "unlabelled"
 LABELS = "labels"  # beside the moments, which are named by their steps
 
@@ -42,7 +42,7 @@ class Run:
 
     @cached_property
     def identity(self) -> dict[str, Any]:
-        """All that the outcome depends on, as plain values; files by their names alone."""
+        """All that the outcome depends on, as plain values; files by their names: `digests` tells them apart."""
         return {
             "task": self.task,
             "encoder": Path(self.encoder).name,
@@ -53,6 +53,15 @@ class Run:
             "start": None if self.start is None else self.start.identity,
             "pooling": self.pooling,
             "prune": self.prune,
+        }
+
+    @property
+    def digests(self) -> dict[str, str]:
+        """Tell files on disk from others of the same names."""
+        return {
+            name: _digest(path)
+            for name, path in (("data", self.data), ("encoder", self.encoder))
+            if Path(path).exists()
         }
 
     @cached_property
@@ -67,6 +76,18 @@ class Run:
     def base(self) -> Run | None:
         """The run whose model this one prunes or goes on from, if there is one."""
         return self.start if self.prune is None else replace(self, prune=None)
+
+
+@cache
+def _digest(place: str) -> str:
+    """Sum up the contents of a file, or of the files of a folder."""
+    path, digest = Path(place), hashlib.sha256()
+    for file in sorted(path.iterdir()) if path.is_dir() else [path]:
+        if file.is_file():
+            digest.update(file.name.encode() + b"\0")
+            with file.open("rb") as opened:
+                digest.update(hashlib.file_digest(opened, "sha256").digest())
+    return digest.hexdigest()[:16]
 
 
 @dataclass(frozen=True)

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import hashlib
+import itertools
+import json
+import math
 import shutil
-from collections import defaultdict
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from statistics import mean
@@ -16,11 +19,12 @@ from exitpoll.errors import InputError, MissingExtraError
 from exitpoll.folders import partial_of
 from exitpoll.study.executing import execute
 from exitpoll.study.paper import GRID, Row
-from exitpoll.study.runs import Outcome, Run
+from exitpoll.study.runs import MODEL, Outcome, Run
 from exitpoll.trainer import Progress
 
 if TYPE_CHECKING:
     from optuna import Study, Trial
+    from optuna.trial import FrozenTrial
 
 STORAGE = "search.sqlite3"
 
@@ -46,7 +50,7 @@ def search(
     budget: int | None = None,
     advance: Callable[[int, int, str], None] | None = None,
 ) -> Found:
-    """Try settings, each with several seeds, and find those that are best on the calibration split.
+    """Try settings, each with all seeds, and find those that are best on the calibration split.
 
     Args:
         run: What to train; its settings are replaced by the grid's.
@@ -55,7 +59,7 @@ def search(
         folder: Where trials are kept; a search that was cut off goes on.
         grid: The values of each setting.
         seeds: The seeds.
-        budget: Do at most so many trials, chosen by Optuna; all of the grid by default.
+        budget: Do at most so many trials, each with all seeds, chosen by Optuna; all of the grid by default.
         advance: Called before every trial.
 
     Returns:
@@ -69,29 +73,70 @@ def search(
         raise InputError(f"budget {budget} must be at least 1")
     folder.mkdir(parents=True, exist_ok=True)
     optuna.logging.set_verbosity(optuna.logging.WARNING)
-    axes = {name: list(values) for name, values in grid.items() if _matters(name, row)} | {"seed": list(seeds)}
-    sampler = optuna.samplers.GridSampler(axes, seed=0) if budget is None else optuna.samplers.TPESampler(seed=0)
-    study = optuna.create_study(
-        study_name=f"{run.task} {row.name}",
-        storage=f"sqlite:///{folder / STORAGE}",
-        sampler=sampler,
-        pruner=optuna.pruners.MedianPruner(n_startup_trials=4),
-        direction="maximize",
-        load_if_exists=True,
-    )
+    axes = {name: list(values) for name, values in grid.items() if _matters(name, row)}
+    study = _open(run, row, axes, seeds, speedups, folder)
     total = _size(axes) if budget is None else budget
-    ends = (optuna.trial.TrialState.COMPLETE, optuna.trial.TrialState.PRUNED)
-    left = total - len(study.get_trials(states=ends))  # one that was cut off counts for nothing
+    if budget is None:
+        for point in _left(study, axes):
+            study.enqueue_trial(point)
 
     def objective(trial: Trial) -> float:
         chosen = {name: trial.suggest_categorical(name, values) for name, values in axes.items()}
         if advance is not None:
-            advance(trial.number, total, ", ".join(f"{name} {value}" for name, value in chosen.items()))
-        return _try(replace(run, settings=replace(run.settings, **chosen)), row, speedups, folder / "runs", trial)
+            advance(len(_done(study)), total, ", ".join(f"{name} {value}" for name, value in chosen.items()))
+        settings = replace(run.settings, **chosen)
+        scores = [
+            _try(replace(run, settings=replace(settings, seed=seed)), row, speedups, folder / "runs", trial, number)
+            for number, seed in enumerate(seeds)
+        ]
+        return mean(scores)
 
+    left = total - len(_done(study))  # one that was cut off counts for nothing
     if left > 0:
         study.optimize(objective, n_trials=left)
     return _best(study)
+
+
+def _open(
+    run: Run,
+    row: Row,
+    axes: Mapping[str, Sequence[Any]],
+    seeds: Sequence[int],
+    speedups: tuple[float, float],
+    folder: Path,
+) -> Study:
+    """Find the study of this very search, or begin it."""
+    import optuna
+
+    what = json.dumps([run.identity, run.digests, row.name, axes, list(seeds), speedups], sort_keys=True)
+    study = optuna.create_study(
+        study_name=f"{run.task} {row.name} {hashlib.sha256(what.encode()).hexdigest()[:8]}",
+        storage=f"sqlite:///{folder / STORAGE}",
+        pruner=optuna.pruners.MedianPruner(n_startup_trials=4),
+        direction="maximize",
+        load_if_exists=True,
+    )
+    study.sampler = optuna.samplers.TPESampler(seed=len(study.trials))  # goes on elsewhere than it began
+    return study
+
+
+def _done(study: Study) -> list[FrozenTrial]:
+    """List the trials that came to an end, to a good one or early."""
+    import optuna
+
+    return study.get_trials(states=(optuna.trial.TrialState.COMPLETE, optuna.trial.TrialState.PRUNED))
+
+
+def _left(study: Study, axes: Mapping[str, Sequence[Any]]) -> Iterator[dict[str, Any]]:
+    """List the points of the grid that no trial has come to an end at, or is waiting for."""
+    import optuna
+
+    waiting = study.get_trials(states=[optuna.trial.TrialState.WAITING])
+    known = [trial.params for trial in _done(study)] + [trial.system_attrs["fixed_params"] for trial in waiting]
+    for values in itertools.product(*axes.values()):
+        point = dict(zip(axes, values, strict=True))
+        if point not in known:
+            yield point
 
 
 def _matters(name: str, row: Row) -> bool:
@@ -101,16 +146,15 @@ def _matters(name: str, row: Row) -> bool:
 
 def _size(axes: Mapping[str, Sequence[Any]]) -> int:
     """Count the points of a grid."""
-    size = 1
-    for values in axes.values():
-        size *= len(values)
-    return size
+    return math.prod(len(values) for values in axes.values())
 
 
-def _try(run: Run, row: Row, speedups: tuple[float, float], cache: Path, trial: Trial) -> float:
-    """Do one run, unless its scores so far are worse than those of most others at that point."""
+def _try(run: Run, row: Row, speedups: tuple[float, float], cache: Path, trial: Trial, number: int) -> float:
+    """Do the run of one seed, unless its scores so far are worse than those of most others at that point."""
     import optuna
 
+    if run.base is not None:
+        execute(run.base, cache, keep=True)  # whose scores say nothing of the trial
     told: list[Any] = [None]  # the scores of which Optuna knows
 
     def show(progress: Progress) -> None:
@@ -118,14 +162,15 @@ def _try(run: Run, row: Row, speedups: tuple[float, float], cache: Path, trial: 
             return  # heads alone are trained in no time
         told[0] = progress.exit_scores
         percent = round(100 * progress.step / progress.steps)
-        trial.report(mean(progress.exit_scores), percent)
+        last_alone = progress.stage == "last"
+        trial.report(progress.exit_scores[-1] if last_alone else mean(progress.exit_scores), 101 * number + percent)
         if percent < 100 and trial.should_prune():
             raise optuna.TrialPruned
 
     try:
         outcome = execute(run, cache, on_progress=show)
     except optuna.TrialPruned:
-        shutil.rmtree(partial_of(cache / run.name / "model"), ignore_errors=True)
+        shutil.rmtree(partial_of(cache / run.name / MODEL), ignore_errors=True)
         raise
     return score_of(outcome, row, speedups)
 
@@ -149,17 +194,11 @@ def score_of(outcome: Outcome, row: Row, speedups: tuple[float, float]) -> float
 
 
 def _best(study: Study) -> Found:
-    """Take the settings with the best mean over seeds, of those that were tried with the most."""
+    """Take the settings with the best mean over seeds."""
     import optuna
 
-    done = study.get_trials(states=[optuna.trial.TrialState.COMPLETE])
-    if not done:
+    complete = study.get_trials(states=[optuna.trial.TrialState.COMPLETE])
+    if not complete:
         raise InputError("no trial of the search came to an end; give it a larger budget")
-    scores: dict[tuple, list[float]] = defaultdict(list)
-    for trial in done:
-        key = tuple(sorted((name, value) for name, value in trial.params.items() if name != "seed"))
-        scores[key].append(float(trial.value or 0.0))
-    most = max(map(len, scores.values()))
-    best = max((key for key in scores if len(scores[key]) == most), key=lambda key: mean(scores[key]))
-    pruned = study.get_trials(states=[optuna.trial.TrialState.PRUNED])
-    return Found(dict(best), mean(scores[best]), len(done) + len(pruned), len(pruned))
+    done = len(_done(study))
+    return Found(dict(study.best_params), float(study.best_value), done, done - len(complete))

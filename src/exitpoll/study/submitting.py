@@ -30,7 +30,7 @@ def write_submissions(plan: Plan, outcomes: Iterable[Outcome], folder: Path) -> 
 
     Args:
         plan: What was reproduced; the first seed's runs answer.
-        outcomes: What its runs left behind.
+        outcomes: What its runs left behind; some may be missing.
         folder: Where to write a folder for each row.
 
     Returns:
@@ -40,8 +40,8 @@ def write_submissions(plan: Plan, outcomes: Iterable[Outcome], folder: Path) -> 
     written = []
     for task in plan.tasks:
         for row in plan.rows:
-            outcome = known[plan.run(task, row, plan.seeds[0]).name]
-            if outcome.has_unlabelled and plain_name(task) in FILES:
+            outcome = known.get(plan.run(task, row, plan.seeds[0]).name)
+            if outcome is not None and outcome.has_unlabelled and plain_name(task) in FILES:
                 path = folder / row.name.replace(", ", "-").replace(" ", "-") / FILES[plain_name(task)]
                 path.parent.mkdir(parents=True, exist_ok=True)
                 write_text(path, "index\tprediction\n" + "\n".join(_lines(task, row, outcome)) + "\n")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shlex
+import sys
 from dataclasses import replace
 from pathlib import Path
 from typing import Annotated, Literal
@@ -30,7 +31,7 @@ def search(
     """Search the paper's grid for the settings that are best on the calibration split; it goes on when cut off.
 
     The grid: batch size 16, 32; learning rate 1e-5, 2e-5, 3e-5, 5e-5; epochs 3, 4, 5; and for ours the diversity
-    weight 0.1, 0.2, 0.3, 0.5; each with three seeds.
+    weight 0.1, 0.2, 0.3, 0.5; each point is a trial, done with every seed.
 
     Example: exitpoll search --encoder google-bert/bert-base-uncased --data trec --out trec-search --budget 20
 
@@ -46,11 +47,12 @@ def search(
     """
     from exitpoll.embedded import encoder_folder
     from exitpoll.model import read_config
-    from exitpoll.study.paper import RANGES
-    from exitpoll.study.planning import Plan, group_of, rows_named
+    from exitpoll.study.paper import GRID, RANGES
+    from exitpoll.study.planning import Plan, check_settings, group_of, rows_named
     from exitpoll.study.searching import search as search_grid
 
     quieten_transformers()
+    check_settings(settings or TrainingSettings(), *GRID)
     [row] = rows_named([method])
     own = {name: value for name, value in row.settings.items() if value != "heads"}  # both stages are searched
     layers, place = read_config(encoder_folder(encoder)).num_hidden_layers, Path(data)
@@ -104,8 +106,9 @@ def reproduce(
         held_out: Calibrate and test on at most this many texts each.
         start_limit: Train on at most this many texts of a task that another starts from; like limit by default.
         varied: The task on which other readings of the loss, other weights and other heads are tried, for the
-            figures; mrpc by default, or the first task.
-        presets: Use the paper's settings of each task (its Table 5).
+            figures; mrpc by default, or the first task; none by default where methods are named.
+        presets: Use the paper's settings of each task (its Table 5), whatever else is said; it has none for cola
+            and qqp.
         pooling: What a head reads.
         settings: How to train, the same for all methods.
     """
@@ -113,14 +116,15 @@ def reproduce(
     from exitpoll.model import read_config
     from exitpoll.plots import check_installed
     from exitpoll.progress import training_bars
-    from exitpoll.study.executing import execute_all
     from exitpoll.study.paper import BINARY, MULTICLASS
-    from exitpoll.study.planning import Plan, check_tasks, rows_named
-    from exitpoll.study.reproducing import runs_of, write_figures, write_tables
+    from exitpoll.study.planning import Plan, check_settings, check_tasks, rows_named
+    from exitpoll.study.reproducing import reproduce as reproduce_all
+    from exitpoll.study.reproducing import write_figures, write_tables
 
     quieten_transformers()
     wanted = tasks or {"binary": BINARY, "multiclass": MULTICLASS}.get(what, (*BINARY, *MULTICLASS))
-    check_tasks([*wanted, *([] if varied is None else [varied])])
+    check_tasks([*wanted, *([] if varied is None else [varied])], data)
+    check_settings(settings or TrainingSettings())
     drawn = what in ("figures", "all")
     if drawn:
         check_installed()
@@ -138,11 +142,15 @@ def reproduce(
         presets=presets,
         pooling=pooling,
     )
-    trial = (varied or ("mrpc" if "mrpc" in wanted else wanted[0])) if drawn else None
+    trial = varied
+    if drawn and varied is None and methods is None:
+        trial = "mrpc" if "mrpc" in wanted else wanted[0]
     with training_bars(errors) as on_progress:
-        outcomes = execute_all(
-            runs_of(plan, trial),
-            out / "runs",
+        outcomes, failed = reproduce_all(
+            plan,
+            out,
+            with_tables=what != "figures",
+            varied=trial,
             advance=lambda number, total, run: say(f"run {number + 1} of {total}: {run.name}"),
             on_progress=on_progress,
         )
@@ -152,6 +160,10 @@ def reproduce(
     if drawn:
         pictures = write_figures(plan, outcomes, trial, out)
         say(f"wrote {out}/findings.json and {len(pictures)} pictures to {out}/figures")
+    for name, why in failed.items():
+        say(f"failed: {name}: {why}")
+    if failed:
+        sys.exit(1)
 
 
 @app.command
