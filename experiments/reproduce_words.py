@@ -49,7 +49,8 @@ def contests_block(cells: Sequence[Mapping[str, Any]], findings: Findings) -> st
     lines = ["| | " + " | ".join(f"{speedup:g}×" for speedup in SPEEDUPS) + " |", "|---" * (len(SPEEDUPS) + 1) + "|"]
     for question in CONTESTS:
         here = {each["speedup"]: each for each in _gains(findings, question) if each["task"] == ALL}
-        texts = [_gain(here[speedup]) if speedup in here else "" for speedup in SPEEDUPS]
+        most = max((each["tasks"] for each in here.values()), default=0)
+        texts = [_on_average(here[speedup], most) if speedup in here else "" for speedup in SPEEDUPS]
         lines.append(f"| {question} | " + " | ".join(texts) + " |")
     return "\n".join(lines)
 
@@ -130,6 +131,11 @@ def _one(findings: Findings, question: str, task: str, speedup: float) -> str:
     """Write the answer to a question on a task at a speed-up."""
     here = [each for each in _gains(findings, question) if (each["task"], each["speedup"]) == (task, speedup)]
     return _gain(here[0]) if here else ""
+
+
+def _on_average(each: Mapping[str, Any], most: int) -> str:
+    """Write a gain over several tasks; where some are never that fast, over how many."""
+    return _gain(each) + ("" if each["tasks"] == most else f", {each['tasks']} tasks")
 
 
 def _gain(each: Mapping[str, Any]) -> str:
