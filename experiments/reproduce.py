@@ -16,12 +16,11 @@ from typing import Any
 
 from exitpoll.folders import write_json
 from exitpoll.methods import TrainingSettings
-from exitpoll.model import read_config
 from exitpoll.study.cells import as_plain, cells
 from exitpoll.study.executing import execute_all
 from exitpoll.study.figures import draw_all
 from exitpoll.study.paper import ROWS, VARIANTS
-from exitpoll.study.planning import Plan
+from exitpoll.study.planning import Plan, known_of
 from exitpoll.study.reproducing import find_all
 from exitpoll.study.runs import RUN, Outcome, Run
 
@@ -48,8 +47,8 @@ SIZES = {
     "agnews": Size(2, limit=2_500, held_out=1_500),
     "cola": Size(2),
     "mrpc": Size(2, limit=2_000, batch_size=16),
-    "sst5": Size(2, limit=3_000),
-    "nsmc": Size(2, limit=1_500, batch_size=16, held_out=1_500),
+    "sst5": Size(2, limit=3_000, held_out=1_500),
+    "nsmc": Size(2, limit=1_500, batch_size=16, held_out=800),
     "rte": Size(2, limit=1_500, batch_size=16, start_limit=3_000),
 }
 SEEDS = (0, 1, 2)
@@ -69,10 +68,8 @@ def plan_of(options: argparse.Namespace) -> Plan:
         }
         for task, size in SIZES.items()
     }
-    special["nsmc"] |= {"encoder": options.korean, "layers": read_config(options.korean).num_hidden_layers}
-    layers = read_config(options.encoder).num_hidden_layers
-    data, tasks = str(options.data), list(SIZES)
-    return Plan(options.encoder, layers, data, tasks, seeds=SEEDS, special=special)
+    special["nsmc"] |= known_of(options.korean)
+    return Plan(**known_of(options.encoder), data=str(options.data), tasks=list(SIZES), seeds=SEEDS, special=special)
 
 
 def ordered_runs(plan: Plan) -> list[Run]:

@@ -7,9 +7,12 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
+from exitpoll.embedded import encoder_folder
+from exitpoll.encoders import family_of
 from exitpoll.errors import InputError
-from exitpoll.methods import Prune, TrainingSettings
-from exitpoll.study.paper import BEYOND, BINARY, MULTICLASS, PRESETS, ROWS, STARTS, Row
+from exitpoll.methods import MethodName, Prune, TrainingSettings, Weights
+from exitpoll.model import read_config
+from exitpoll.study.paper import BEYOND, BINARY, MULTICLASS, PRESETS, ROWS, STARTS, TWINS, Row
 from exitpoll.study.runs import Run
 from exitpoll.tasks import TASKS, plain_name, task_named
 
@@ -30,6 +33,7 @@ class Plan:
     settings: TrainingSettings = field(default_factory=TrainingSettings)
     presets: bool = False  # whether the paper's settings of each task are used
     pooling: str = "mean"
+    weights: Weights = "uniform"  # of ours; the paper weighs by depth where layers share no weights
     special: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)  # fields that differ for some tasks
 
     def of(self, task: str) -> Plan:
@@ -56,16 +60,24 @@ class Plan:
         """
         if self.special:
             return self.of(task).run(task, row, seed)
-        chosen = replace(self.settings, method=row.method, seed=seed)
+        method, own = self._method(row)
         preset = dict(PRESETS.get(plain_name(Path(task).name), {})) if self.presets else {}
-        if row.method != "ensemble":
+        if method != "ensemble":
             preset.pop("diversity_weight", None)
-        settings = replace(chosen, **{**preset, **row.settings})
+        settings = replace(self.settings, method=method, seed=seed, **{**preset, **own})
         exits = None if row.share is None else (max(1, round(row.share * self.layers)),)
         alone = settings.schedule == "heads"  # heads trained alone stand on the full model, the first of the rows
         start = self.run(task, ROWS[0], seed) if alone else self._start(task, seed)
         run = self._run(task, settings, exits, start, self.limit, row.prune)
         return run if row.pooling is None else replace(run, pooling=row.pooling)
+
+    def _method(self, row: Row) -> tuple[MethodName, dict[str, Any]]:
+        """Say what a row is trained by; without diversity, ours is what another method is, which may have been run."""
+        own = dict(row.settings)
+        if row.method != "ensemble" or row.share is not None:
+            return row.method, own
+        own.setdefault("weights", self.settings.weights or self.weights)
+        return ("ensemble", own) if own.get("diversity_weight") != 0 else (TWINS[own["weights"]], {})
 
     def _start(self, task: str, seed: int) -> Run | None:
         """Say from which run a task starts, if from any: RTE from one on entailment."""
@@ -101,6 +113,20 @@ class Plan:
         """List all runs, each once, task by task."""
         wanted = (self.run(task, row, seed) for task in self.tasks for seed in self.seeds for row in self.rows)
         return list({run.name: run for run in wanted}.values())
+
+
+def known_of(encoder: str) -> dict[str, Any]:
+    """Read what a plan has to know of an encoder.
+
+    Args:
+        encoder: A hub name or a folder.
+
+    Returns:
+        Fields of a plan: encoder, layers, weights.
+    """
+    config = read_config(encoder_folder(encoder))
+    weights = "uniform" if family_of(config).shares_layers(config) else "depth"
+    return {"encoder": encoder, "layers": config.num_hidden_layers, "weights": weights}
 
 
 def group_of(task: str) -> str:

@@ -45,19 +45,17 @@ def search(
         limit: Train on at most this many texts.
         settings: What the grid does not say.
     """
-    from exitpoll.embedded import encoder_folder
-    from exitpoll.model import read_config
     from exitpoll.study.paper import GRID, RANGES
-    from exitpoll.study.planning import Plan, check_settings, group_of, rows_named
+    from exitpoll.study.planning import Plan, check_settings, group_of, known_of, rows_named
     from exitpoll.study.searching import search as search_grid
 
     quieten_transformers()
     check_settings(settings or TrainingSettings(), *GRID)
     [row] = rows_named([method])
     own = {name: value for name, value in row.settings.items() if value != "heads"}  # both stages are searched
-    layers, place = read_config(encoder_folder(encoder)).num_hidden_layers, Path(data)
+    place = Path(data)
     parent, task = (str(place.parent), place.name) if place.is_dir() else (None, data)
-    plan = Plan(encoder, layers, parent, limit=limit, settings=settings or TrainingSettings())
+    plan = Plan(**known_of(encoder), data=parent, limit=limit, settings=settings or TrainingSettings())
     found = search_grid(
         plan.run(task, replace(row, settings=own), 0),
         row,
@@ -112,12 +110,10 @@ def reproduce(
         pooling: What a head reads.
         settings: How to train, the same for all methods.
     """
-    from exitpoll.embedded import encoder_folder
-    from exitpoll.model import read_config
     from exitpoll.plots import check_installed
     from exitpoll.progress import training_bars
     from exitpoll.study.paper import BINARY, MULTICLASS
-    from exitpoll.study.planning import Plan, check_settings, check_tasks, rows_named
+    from exitpoll.study.planning import Plan, check_settings, check_tasks, known_of, rows_named
     from exitpoll.study.reproducing import reproduce as reproduce_all
     from exitpoll.study.reproducing import write_figures, write_tables
 
@@ -129,8 +125,7 @@ def reproduce(
     if drawn:
         check_installed()
     plan = Plan(
-        encoder,
-        read_config(encoder_folder(encoder)).num_hidden_layers,
+        **known_of(encoder),
         data=data,
         tasks=wanted,
         rows=rows_named(methods),
