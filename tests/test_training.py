@@ -14,7 +14,7 @@ import pytest
 import torch
 from transformers import AutoModel, AutoModelForSequenceClassification, AutoTokenizer
 
-from exitpoll import METHODS, EarlyExitModel, InputError, Splits, Texts, TrainingSettings, train
+from exitpoll import METHODS, EarlyExitModel, InputError, Splits, Texts, TrainingSettings, stages, train
 from exitpoll.folders import read_json
 from exitpoll.inference import record_features, record_logits
 from exitpoll.tokens import tokenise
@@ -71,6 +71,26 @@ class TestTrain:
         settings = replace(FAST, schedule="mixed", epochs=1)
         train(build(encoder_folder), tokenizer, toy_splits(), tmp_path / "m", settings)
         assert [line["stage"] for line in record_of(tmp_path / "m")] == ["last"] * 2 + ["all"] * 2
+
+    def test_alternating_schedule_trains_the_last_head_alone_at_every_other_step(
+        self, encoder_folder, tokenizer, tmp_path, monkeypatch
+    ):
+        step, alone = [0], []
+        real = stages._last_exit
+
+        def watched(job):
+            loss = real(job)
+            return lambda logits, labels: alone.append(step[0]) or loss(logits, labels)
+
+        monkeypatch.setattr(stages, "_last_exit", watched)
+        settings = replace(FAST, schedule="alternating", epochs=1)
+        trained = train(
+            *(build(encoder_folder), tokenizer, toy_splits(), tmp_path / "m", settings),
+            on_progress=lambda progress: step.__setitem__(0, progress.step),
+        )
+        assert {line["stage"] for line in record_of(tmp_path / "m")} == {"alternating"}
+        assert alone == list(range(1, 6, 2))  # of six steps, counted by those done
+        assert len(trained.test_scores) == LAYERS
 
     def test_record(self, encoder_folder, tokenizer, tmp_path):
         train(build(encoder_folder), tokenizer, toy_splits(), tmp_path / "m", FAST)

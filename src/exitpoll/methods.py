@@ -10,7 +10,7 @@ from exitpoll.errors import InputError
 
 MethodName = Literal["deebert", "righttool", "fastbert", "pabee", "ensemble"]
 Objective = Literal["relevancy", "ensemble", "self_distillation"]
-Schedule = Literal["joint", "two-stage", "mixed", "heads"]
+Schedule = Literal["joint", "alternating", "two-stage", "mixed", "heads"]
 Strategy = Literal[
     "entropy",
     "max_prob",
@@ -64,9 +64,11 @@ METHODS: dict[MethodName, Method] = {
 }
 
 # What is trained, stage by stage: "last" is the encoder with the last head, "heads" the other heads on a frozen
-# encoder, "all" everything together.
+# encoder, "all" everything together, "alternating" the last head and everything in turn, step by step (BERxiT, Xin et
+# al., EACL 2021).
 SCHEDULES: dict[Schedule, tuple[str, ...]] = {
     "joint": ("all",),
+    "alternating": ("alternating",),
     "two-stage": ("last", "heads"),
     "mixed": ("last", "all"),
     "heads": ("heads",),

@@ -89,16 +89,22 @@ def _train_all(job: Job, objective: Objective, folder: Path) -> None:
     _fit(job, "all", job.model, objective, job.train, job.calibration, folder)
 
 
+def _train_alternating(job: Job, objective: Objective, folder: Path) -> None:
+    """Train the encoder and every head together, and at every other step with the last head alone."""
+    _fit(job, "alternating", job.model, objective, job.train, job.calibration, folder, between=_last_exit(job))
+
+
+def _last_exit(job: Job) -> Objective:
+    """Give the loss of the last exit alone."""
+    problem_type = job.splits.problem_type
+    return lambda logits, labels: objectives.relevancy(logits[:, -1:], labels, problem_type=problem_type)
+
+
 def _train_last(job: Job, objective: Objective, folder: Path) -> None:
     """Train the encoder and the last head, as if there were no other exits."""
-    problem_type = job.splits.problem_type
-
-    def last_exit(logits: torch.Tensor, labels: torch.Tensor) -> torch.Tensor:
-        return objectives.relevancy(logits[:, -1:], labels, problem_type=problem_type)
-
     if not job.model.config.shared_head:
         job.model.heads[: len(job.model.config.exits) - 1].requires_grad_(False)
-    _fit(job, "last", job.model, last_exit, job.train, job.calibration, folder)
+    _fit(job, "last", job.model, _last_exit(job), job.train, job.calibration, folder)
     job.model.requires_grad_(True)
 
 
@@ -110,7 +116,7 @@ def _train_heads(job: Job, objective: Objective, folder: Path) -> None:
     _fit(job, "heads", heads, objective, train_texts, calibration, folder)
 
 
-STAGES = {"all": _train_all, "last": _train_last, "heads": _train_heads}
+STAGES = {"all": _train_all, "alternating": _train_alternating, "last": _train_last, "heads": _train_heads}
 
 
 def _freeze(job: Job, texts: TokenisedTexts, split: str, folder: Path) -> FrozenTexts:
@@ -134,11 +140,13 @@ def _fit(
     train_texts: TokenisedTexts | FrozenTexts,
     calibration: TokenisedTexts | FrozenTexts,
     folder: Path,
+    between: Objective | None = None,
 ) -> None:
     """Run one stage to its best checkpoint, from the newest checkpoint if there is one."""
     settings = job.settings
     trainer = ExitTrainer(
         objective=objective,
+        between=between,
         head_learning_rate=settings.head_learning_rate,
         journal=_journal(job, stage),
         on_progress=job.on_progress,

@@ -126,6 +126,7 @@ class ExitTrainer(Trainer):
         self,
         *,
         objective: Objective,
+        between: Objective | None,
         head_learning_rate: float,
         journal: Journal,
         on_progress: OnProgress | None,
@@ -135,6 +136,7 @@ class ExitTrainer(Trainer):
 
         Args:
             objective: The loss over all exits.
+            between: What takes its place at every other step, if anything does.
             head_learning_rate: Highest learning rate of the heads.
             journal: Writes down what the batches show.
             on_progress: Called after every step and every scoring.
@@ -142,6 +144,7 @@ class ExitTrainer(Trainer):
         """
         super().__init__(**trainer_arguments)
         self.objective = objective
+        self.between = between
         self.head_learning_rate = head_learning_rate
         self.journal = journal
         self.on_progress = on_progress
@@ -182,10 +185,16 @@ class ExitTrainer(Trainer):
         """Put every exit's logits through the objective."""
         labels = inputs["labels"]
         outputs = model(**{name: value for name, value in inputs.items() if name != "labels"})
-        loss = self.objective(outputs.exit_logits, labels)
+        loss = self._objective_of(model)(outputs.exit_logits, labels)
         if model.training:
             self._look_at(loss, outputs.exit_logits, labels)
         return (loss, outputs) if return_outputs else loss
+
+    def _objective_of(self, model: nn.Module) -> Objective:
+        """Choose the loss of this step; scoring always takes that over all exits."""
+        if self.between is not None and model.training and self.state.global_step % 2 == 1:
+            return self.between
+        return self.objective
 
     def _look_at(self, loss: Tensor, exit_logits: Tensor, labels: Tensor) -> None:
         """Write a training batch down; stop where the loss is no number any more."""

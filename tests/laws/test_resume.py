@@ -46,6 +46,7 @@ def same_weights(first, second):
         ({"schedule": "joint"}, [("all", 5), ("all", 11), ("all", 16)]),  # in every epoch, again and again
         ({"schedule": "two-stage"}, [("last", 8), ("features of train", 64), ("heads", 16)]),
         ({"schedule": "mixed"}, [("all", 4)]),
+        ({"schedule": "alternating"}, [("alternating", 7)]),  # whose turn it is follows from the step
         # Nothing gets better here: it stops after the first scoring and two more, and must not count anew.
         ({"early_stop": 2, "learning_rate": 1e-12, "head_learning_rate": 1e-12, "epochs": 9}, [("all", 8)]),
     ],

@@ -49,7 +49,7 @@ class Watch:
     def __call__(self, progress: Progress) -> None:
         """Look, if this is one of the moments, and pass on."""
         steps = [max(1, round(share * progress.steps)) for share in SHARES]
-        if progress.stage == "all" and progress.step in steps and str(progress.step) not in self.kept:
+        if progress.stage in ("all", "alternating") and progress.step in steps and str(progress.step) not in self.kept:
             self.kept[str(progress.step)] = record_all_features(self.model, self.texts, self.tokenizer)
             write_bytes(self.path, save({LABELS: np.asarray(self.texts.labels), **self.kept}))
         self.on_progress(progress)
