@@ -7,13 +7,14 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
+from numpy.typing import NDArray
 
 from exitpoll.analysis import static_exit
-from exitpoll.curves import Curve, best_of, sweep
+from exitpoll.curves import Curve, best_point, sweep
 from exitpoll.decisions import Decisions
 from exitpoll.evaluation import Estimate, Mixture, estimate, mean_gain
 from exitpoll.policy import Policy
-from exitpoll.study.paper import CONTESTS, Row
+from exitpoll.study.paper import CONTESTS, Question, Row
 from exitpoll.study.planning import Plan
 from exitpoll.study.runs import Outcome
 from exitpoll.trace import Trace
@@ -80,24 +81,29 @@ class Runs:
             self._curves[key] = sweep(outcome.trace("calibration"), row.strategies)
         return self._curves[key]
 
-    def best(self, task: str, row: Row, seed: int, speedup: float) -> Decisions | None:
-        """Decide about the test texts as the best threshold of the calibration texts at a speed-up or faster does.
+    def best(self, task: str, rows: Sequence[Row], seed: int, speedup: float) -> Decisions | None:
+        """Decide about the test texts by whatever is best on the calibration texts at a speed-up or faster.
 
         Args:
             task: The task.
-            row: How to decide.
+            rows: Ways to decide, of one training or of several.
             seed: The seed.
             speedup: The lowest.
 
         Returns:
-            The decisions; None where no threshold is that fast. A static model decides as it does.
+            The decisions; None where no threshold is that fast.
         """
-        outcome = self._needed(task, row, seed)
-        test = outcome.trace("test")
-        if row.share is not None:
-            return static_exit(test, len(test.layers) - 1)
-        policy = best_of(self.curves(outcome, row), speedup)
-        return None if policy is None else policy.decide(test)
+        found = []
+        for row in rows:
+            outcome = self._needed(task, row, seed)
+            point = best_point(self.curves(outcome, row), speedup)
+            if point is not None:
+                curve, number = point
+                found.append((curve.score[number], curve.speedup[number], curve.policy_at(number), outcome))
+        if not found:
+            return None
+        _, _, policy, outcome = max(found, key=lambda each: each[:2])
+        return policy.decide(outcome.trace("test"))
 
     def at(self, task: str, row: Row, seed: int, speedup: float) -> Mixture | None:
         """Decide about the test texts at just one speed-up, so that ways can be compared that have few thresholds.
@@ -146,7 +152,7 @@ def _between(curve: Curve, speedup: float) -> tuple[float, list[tuple[float, Pol
 
 
 def contests(
-    runs: Runs, questions: Mapping[str, tuple[Row, Row]] = CONTESTS, speedups: Sequence[float] = SPEEDUPS
+    runs: Runs, questions: Mapping[str, Question] = CONTESTS, speedups: Sequence[float] = SPEEDUPS
 ) -> Iterator[Gain]:
     """Answer every question at every speed-up, task by task and on average over the tasks.
 
@@ -162,42 +168,55 @@ def contests(
         What was found; a task that lacks a run, or where a way is never that fast, is left out.
     """
     for question, (first, second) in questions.items():
+        rows = (first,) if isinstance(first, Row) else first
         for speedup in speedups:
             sampled, gains = [], []
             for number, task in enumerate(runs.plan.tasks):
-                pairs, trace = _pairs(runs, task, first, second, speedup)
+                pairs, trace = _pairs(runs, task, rows, second, speedup)
                 if trace is not None:
                     sampled.append(mean_gain(trace, pairs, metric=trace.metric, seed=number))
                     gains.append(Gain(question, task, speedup, estimate(sampled[-1]), 1, len(pairs), _speeds(pairs)))
             yield from gains
             if len(gains) > 1:
-                seeds = min(each.seeds for each in gains)
-                reached = tuple(float(np.mean([each.speedups[side] for each in gains])) for side in (0, 1))
-                together = estimate(np.mean(sampled, axis=0))
-                yield Gain(question, ALL, speedup, together, len(gains), seeds, (reached[0], reached[1]))
+                yield _on_average(question, speedup, gains, sampled)
+
+
+def _on_average(question: str, speedup: float, gains: Sequence[Gain], sampled: Sequence[NDArray]) -> Gain:
+    """Average over tasks."""
+    first, second = (float(np.mean([each.speedups[side] for each in gains])) for side in (0, 1))
+    seeds = min(each.seeds for each in gains)
+    return Gain(question, ALL, speedup, estimate(np.mean(sampled, axis=0)), len(gains), seeds, (first, second))
 
 
 def _pairs(
-    runs: Runs, task: str, first: Row, second: Row, speedup: float
+    runs: Runs, task: str, rows: Sequence[Row], second: Row, speedup: float
 ) -> tuple[list[tuple[Mixture, Mixture]], Trace | None]:
     """Let both ways decide about the test texts, with every seed; no texts where one cannot."""
-    pairs: list[tuple[Mixture, Mixture]] = []
-    seeds = runs.seeds(task, first, second)
-    for seed in seeds:
-        ours, theirs = (_way(runs, task, row, seed, speedup, second) for row in (first, second))
-        if ours is None or theirs is None:
-            return [], None
-        pairs.append((ours, theirs))
-    outcome = runs.of(task, first, seeds[0]) if seeds else None
-    return pairs, None if outcome is None else outcome.trace("test")
+    seeds = runs.seeds(task, *rows, second)
+    decide = _at_speedup if second.share is None else _against_static
+    pairs = [decide(runs, task, rows, second, seed, speedup) for seed in seeds]
+    outcome = runs.of(task, second, seeds[0]) if seeds else None
+    whole = [pair for pair in pairs if pair is not None]
+    return whole, outcome.trace("test") if outcome is not None and len(whole) == len(pairs) else None
 
 
-def _way(runs: Runs, task: str, row: Row, seed: int, speedup: float, other: Row) -> Mixture | None:
-    """Decide at a speed-up; at that or faster where the comparison is with a static model."""
-    if other.share is None:
-        return runs.at(task, row, seed, speedup)
-    decisions = runs.best(task, row, seed, speedup)
-    return None if decisions is None else [(1.0, decisions)]
+def _at_speedup(
+    runs: Runs, task: str, rows: Sequence[Row], second: Row, seed: int, speedup: float
+) -> tuple[Mixture, Mixture] | None:
+    """Decide by two strategies at one speed-up."""
+    [first] = rows
+    ours, theirs = (runs.at(task, row, seed, speedup) for row in (first, second))
+    return None if ours is None or theirs is None else (ours, theirs)
+
+
+def _against_static(
+    runs: Runs, task: str, rows: Sequence[Row], second: Row, seed: int, speedup: float
+) -> tuple[Mixture, Mixture] | None:
+    """Decide by the best of some strategies at a speed-up or faster, and by a static model."""
+    ours, static = runs.best(task, rows, seed, speedup), runs.of(task, second, seed)
+    assert static is not None
+    test = static.trace("test")
+    return None if ours is None else ([(1.0, ours)], [(1.0, static_exit(test, len(test.layers) - 1))])
 
 
 def _speeds(pairs: Sequence[tuple[Mixture, Mixture]]) -> tuple[float, float]:

@@ -49,6 +49,7 @@ class Row:
     pooling: str | None = None  # what a head reads, where that is the point
 
 
+OURS = ("votes", "patience", "soft_votes", "entropy", "hybrid", "learned")
 _STATIC: dict[str, Any] = {"objective": "relevancy", "schedule": "joint", "weights": "uniform", "diversity_weight": 0.0}
 _HEADS: dict[str, Any] = {"schedule": "heads"}  # of the full model, whose training is the first stage of these methods
 
@@ -68,18 +69,20 @@ ROWS: tuple[Row, ...] = (
     Row("ours, entropy", "ensemble", ["entropy"]),
     Row("ours, hybrid", "ensemble", ["hybrid"]),
     Row("ours, learned", "ensemble", ["learned"]),
+    Row("ours on the full model", "ensemble", OURS, settings=_HEADS),
 )
 
-OURS = ("votes", "patience", "soft_votes", "entropy", "hybrid", "learned")
 _NO_DIVERSITY = {"diversity_weight": 0.0}
 _PUBLISHED = Row("ours, best of votes, patience and entropy", "ensemble", ["votes", "patience", "entropy"])
-BEST = Row("ours, best of all", "ensemble", OURS)
+BEST = Row("ours, best of all", "ensemble", OURS)  # one of them, whichever is best on calibration texts
 _NAMED = {row.name: row for row in ROWS}
 
 OURS_ROW, WITHOUT = _NAMED["ours, votes"], Row("λ = 0", "ensemble", settings=_NO_DIVERSITY)
 
 # What the comparison with the paper asks: of two ways at one speed-up, how far is the first above the second?
-CONTESTS: dict[str, tuple[Row, Row]] = {
+# Where the second is a static model, the first is whichever of several is best on calibration texts.
+Question = tuple[Row, Row] | tuple[tuple[Row, ...], Row]
+CONTESTS: dict[str, Question] = {
     "diversity, by patience": (
         _NAMED["ours, patience"],
         Row("λ = 0, patience", "ensemble", ["patience"], settings=_NO_DIVERSITY),
@@ -92,7 +95,7 @@ CONTESTS: dict[str, tuple[Row, Row]] = {
     "soft votes against votes": (_NAMED["ours, soft votes"], _NAMED["ours, votes"]),
     "hybrid against the best published": (_NAMED["ours, hybrid"], _PUBLISHED),
     "learned against the best published": (_NAMED["ours, learned"], _PUBLISHED),
-    "best of ours against the full model": (BEST, _NAMED["full model"]),
+    "best of ours against the full model": ((BEST, _NAMED["ours on the full model"]), _NAMED["full model"]),
 }
 
 # Tables 2 (development sets) and 3 of the paper, ALBERT-base; RightTool is not in them.
