@@ -93,6 +93,8 @@ def write_results(plan: Plan, todo: list[Run], cache: Path) -> None:
     done = [Outcome(run, cache / run.name) for run in todo if (cache / run.name / RUN).exists()]
     for folder in (RESULTS, DOCS / "results" / "runs"):
         folder.mkdir(parents=True, exist_ok=True)
+    for old in (DOCS / "results" / "runs").glob("*.json"):
+        old.unlink()
     for outcome in done:  # where the page's links lead to
         write_json(DOCS / "results" / "runs" / f"{outcome.run.name}.json", outcome.summary)
     found = cells(plan, done)
