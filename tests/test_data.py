@@ -397,7 +397,7 @@ class TestHub:
         datasets = pytest.importorskip("datasets")
         asked = []
 
-        def offer(**columns):
+        def offer(*, secret=False, **columns):
             features = None
             if "names" in columns:
                 names = columns.pop("names")
@@ -408,6 +408,9 @@ class TestHub:
             dataset = datasets.Dataset.from_dict(columns, features=features)
             splits = ("train", "validation", "validation_matched", "test")
             served = datasets.DatasetDict(dict.fromkeys(splits, dataset))
+            if secret:  # as GLUE does
+                hidden = {**columns, "label": [-1] * len(columns["label"])}
+                served["test"] = datasets.Dataset.from_dict(hidden, features=features)
 
             def load(path, name=None):
                 asked.append((path, name))
@@ -431,6 +434,15 @@ class TestHub:
         assert list(splits.label_names) == ["not_equivalent", "equivalent"]
         always_yes = METRICS[splits.metric](splits.test.labels, np.ones(8))
         assert always_yes == pytest.approx((0.75 + 2 * 0.75 / 1.75) / 2)
+
+    def test_a_test_split_whose_labels_are_kept_secret(self, hub):
+        hub(sentence=list("abcdefgh"), label=[1, 0] * 4, names=["no", "yes"], secret=True)
+        splits = load_splits("sst2")
+        assert "the dev split is the test split: there is no labelled test split" in splits.notes
+        assert splits.unlabelled.labels is None
+        assert list(splits.unlabelled.first) == list("abcdefgh")
+        hub(sentence=list("abcdefgh"), label=[1, 0] * 4, names=["no", "yes"])
+        assert load_splits("sst2").unlabelled is None
 
     def test_texts_without_a_label_are_left_out_and_counted(self, hub):
         hub(text=list("abcd"), label=[0, 1, -1, 0], names=["no", "yes"])

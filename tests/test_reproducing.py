@@ -85,7 +85,11 @@ def test_from_runs_to_tables(plan, cache):
         assert each.low <= each.score <= each.high
         if each.policy is not None:
             assert each.speedup > 1
-            fitted = each.row in ("RightTool", "ours, learned")  # to the texts that thresholds are chosen on
+            fitted = each.row in (
+                "RightTool",
+                "ours, learned",
+                "ours on the full model",
+            )  # to the texts that thresholds are chosen on
             assert (each.score_on_dev is None) == fitted
     written = table(found, ["trec"], [row.name for row in ROWS])
     assert written.count("\n") == len(ROWS) + 1
@@ -333,7 +337,10 @@ def test_the_verb_draws(run, studied, cache, data, encoder_folder, monkeypatch):
     assert "wrote" in printed
     found = json.loads((cache.parent / "findings.json").read_text())
     assert found["varied"] == "trec"
-    assert len(found["variants"]) == 1 + len(VARIANTS)  # λ = 0 beside them, and one of them is ours
+    names = [each["name"] for each in found["variants"]]
+    assert names[:2] == ["λ = 0.2 (ours)", "λ = 0"]
+    same = {"λ = 0.2", "weights by depth"}  # as ours is on BERT
+    assert set(names[2:]) == {row.name for row in VARIANTS} - same
     assert (cache.parent / "figures" / "lambda.png").exists()
     monkeypatch.setitem(__import__("sys").modules, "matplotlib.figure", None)
     code, _, error = run("reproduce", "all", *arguments, *small)

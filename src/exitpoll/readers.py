@@ -184,6 +184,8 @@ def read_hub(name: str, task: Task | None) -> Source:
     ours = {} if task is None else _our_names(task)
     rows, notes = {}, []
     for split, theirs in splits.items():
+        if theirs not in loaded and split != "train":
+            continue
         rows[split], hidden = _drop_hidden(list(_hub_rows(loaded[theirs], f"{place} {theirs}", ours)))
         notes += [f"{hidden} texts of {place} {theirs} have no label and were left out"] if hidden else []
     return Source(rows, _class_names(loaded[splits["train"]], ours), tuple(notes))
