@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
@@ -65,13 +64,14 @@ class Runs:
 
     def seeds(self, task: str, *rows: Row) -> list[int]:
         """List the seeds with which all of some rows were run, and tested on the same texts as with the first."""
-        found, texts = [], None
+        found: list[int] = []
+        first: Trace | None = None
         for seed in self.plan.seeds:
             outcomes = [self.of(task, row, seed) for row in rows]
-            if all(outcomes):
-                these = [_texts_of(outcome) for outcome in outcomes if outcome is not None]
-                texts = texts or these[0]
-                found += [seed] if all(each == texts for each in these) else []
+            traces = [outcome.trace("test") for outcome in outcomes if outcome is not None]
+            if len(traces) == len(rows):
+                first = first or traces[0]
+                found += [seed] if all(_same_texts(first, trace) for trace in traces) else []
         return found
 
     def curves(self, outcome: Outcome, row: Row) -> list[Curve]:
@@ -228,7 +228,9 @@ def _speeds(pairs: Sequence[tuple[Mixture, Mixture]]) -> tuple[float, float]:
     return float(first), float(second)
 
 
-def _texts_of(outcome: Outcome) -> str:
-    """Tell the test texts of a run from those of others: by what was noted of them, or by their labels."""
-    trace = outcome.trace("test")
-    return str(trace.about.get("texts_digest") or hashlib.sha256(trace.gold("a comparison").tobytes()).hexdigest())
+def _same_texts(first: Trace, second: Trace) -> bool:
+    """Whether two traces are of the same texts: by what was noted of them, or else by their labels."""
+    noted = [trace.about.get("texts_digest") for trace in (first, second)]
+    if all(noted):
+        return noted[0] == noted[1]
+    return np.array_equal(first.gold("a comparison"), second.gold("a comparison"))
