@@ -45,15 +45,16 @@ SIZES = {
     "trec": Size(3),
     "sst2": Size(1, limit=20_000),
     "agnews": Size(2, limit=2_500, held_out=1_500),
-    "cola": Size(2),
-    "mrpc": Size(2, limit=2_000, batch_size=16),
-    "sst5": Size(2, limit=3_000, held_out=1_500),
+    "cola": Size(2, limit=5_000),
+    "mrpc": Size(2, limit=1_500, batch_size=16, held_out=1_000),
+    "sst5": Size(2, limit=3_000, held_out=1_000),
     "nsmc": Size(2, limit=1_500, batch_size=16, held_out=800),
-    "rte": Size(2, limit=1_500, batch_size=16, start_limit=3_000),
+    "rte": Size(2, limit=1_200, batch_size=16, start_limit=3_000),
 }
 SEEDS = (0, 1, 2)
 SEVERAL_SEEDS = ("trec", "mrpc")
 WITH_STATIC = ("trec", "cola", "mrpc")
+PROMISED = ("trec", "sst2", "agnews")  # where half the work must cost half a point at most
 VARIED = "trec"
 
 
@@ -75,10 +76,12 @@ def plan_of(options: argparse.Namespace) -> Plan:
 def ordered_runs(plan: Plan) -> list[Run]:
     """List what to do, what matters most first."""
     parts = [
+        replace(plan, rows=EXITING, seeds=SEEDS[:1], tasks=PROMISED),
+        replace(plan, rows=EXITING, tasks=[VARIED]),
+        replace(plan, rows=VARIANTS, seeds=SEEDS[:1], tasks=[VARIED]),
         replace(plan, rows=EXITING, seeds=SEEDS[:1]),
         replace(plan, rows=STATIC, seeds=SEEDS[:1], tasks=WITH_STATIC),
         replace(plan, rows=EXITING, tasks=SEVERAL_SEEDS),
-        replace(plan, rows=VARIANTS, seeds=SEEDS[:1], tasks=[VARIED]),
     ]
     return list({run.name: run for part in parts for run in part.runs()}.values())
 
