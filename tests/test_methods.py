@@ -9,8 +9,8 @@ import pytest
 
 from exitpoll import METHODS, InputError, TrainingSettings
 from exitpoll.config import HEADS
+from exitpoll.heads import HEAD_CLASSES
 from exitpoll.methods import SCHEDULES, MethodName, Objective, Schedule
-from exitpoll.model import HEAD_CLASSES
 from exitpoll.stages import OBJECTIVES, STAGES
 
 

@@ -9,21 +9,16 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
-from torch.nn import functional
-from transformers import (
-    AutoConfig,
-    AutoModel,
-    AutoModelForSequenceClassification,
-    PreTrainedConfig,
-    PreTrainedModel,
-)
+from transformers import AutoModel, AutoModelForSequenceClassification, PreTrainedConfig, PreTrainedModel
 from transformers.utils import ModelOutput
 
 from exitpoll.config import ExitConfig
 from exitpoll.embedded import encoder_folder
 from exitpoll.encoders import Tokens, family_of, walk
 from exitpoll.errors import InputError
+from exitpoll.heads import HEAD_CLASSES, NativeHead
 from exitpoll.objectives import relevancy
+from exitpoll.pretrained import check_whole, load_body, read_any_config, read_config
 
 
 @dataclass
@@ -33,69 +28,6 @@ class EarlyExitOutput(ModelOutput):
     loss: Tensor | None = None  # ()
     logits: Tensor | None = None  # (texts, classes), the last exit's
     exit_logits: Tensor | None = None  # (texts, exits, classes)
-
-
-class MLPHead(nn.Module):
-    """A classifier with one hidden layer: the paper's internal classifier."""
-
-    def __init__(self, width: int, classes: int, dropout: float) -> None:
-        """Make the two maps.
-
-        Args:
-            width: Width of what is read, and of the hidden layer.
-            classes: How many logits to give.
-            dropout: Dropout before the last map.
-        """
-        super().__init__()
-        self.hidden = nn.Linear(width, width)
-        self.dropout = nn.Dropout(dropout)
-        self.out = nn.Linear(width, classes)
-
-    def forward(self, pooled: Tensor) -> Tensor:
-        """Map (texts, width) to (texts, classes)."""
-        # One text through small maps: what modules add to calling them would take as long as the maps themselves.
-        hidden = torch.tanh(functional.linear(pooled, self.hidden.weight, self.hidden.bias))
-        if self.training:
-            hidden = self.dropout(hidden)
-        return functional.linear(hidden, self.out.weight, self.out.bias)
-
-
-class LinearHead(nn.Module):
-    """A linear classifier."""
-
-    def __init__(self, width: int, classes: int, dropout: float) -> None:
-        """Make the map.
-
-        Args:
-            width: Width of what is read.
-            classes: How many logits to give.
-            dropout: Dropout before the map.
-        """
-        super().__init__()
-        self.dropout = nn.Dropout(dropout)
-        self.out = nn.Linear(width, classes)
-
-    def forward(self, pooled: Tensor) -> Tensor:
-        """Map (texts, width) to (texts, classes)."""
-        return self.out(self.dropout(pooled))
-
-
-class NativeHead(nn.Module):
-    """Whatever transformers' own classifier of a family puts on top of its encoder, weights and all."""
-
-    def __init__(self, classifier: PreTrainedModel) -> None:
-        """Take the parts of a classifier that are not its encoder.
-
-        Args:
-            classifier: An AutoModelForSequenceClassification.
-        """
-        super().__init__()
-        for name, part in classifier.named_children():
-            if part is not classifier.base_model:
-                self.add_module(name, part)
-
-
-HEAD_CLASSES = {"mlp": MLPHead, "linear": LinearHead}
 
 
 class EarlyExitModel(PreTrainedModel):
@@ -167,9 +99,7 @@ class EarlyExitModel(PreTrainedModel):
             )
         except Exception as error:  # a broken file raises whatever its reader stumbles on
             raise InputError(f"the model of '{name_or_folder}' cannot be loaded: {error}") from error
-        if loaded["missing_keys"]:
-            missing = min(loaded["missing_keys"])
-            raise InputError(f"'{name_or_folder}' lacks weights, {missing} among them; is it the right kind of model?")
+        check_whole(name_or_folder, loaded["missing_keys"])
         return (model, loaded) if with_report else model
 
     @classmethod
@@ -219,7 +149,7 @@ class EarlyExitModel(PreTrainedModel):
             **_label_names(labels),
         )
         optional = () if pooling == "pooler" else ("pooler",)
-        return cls(config, _load(AutoModel, name_or_folder, encoder_config, dtype, optional)).to(dtype)
+        return cls(config, load_body(AutoModel, name_or_folder, encoder_config, dtype, optional)).to(dtype)
 
     @classmethod
     def from_classifier(
@@ -263,7 +193,7 @@ class EarlyExitModel(PreTrainedModel):
             id2label=encoder_config.id2label,
             label2id=encoder_config.label2id,
         )
-        body = _load(AutoModelForSequenceClassification, name_or_folder, encoder_config, dtype)
+        body = load_body(AutoModelForSequenceClassification, name_or_folder, encoder_config, dtype)
         return cls(config, body).to(dtype)
 
     def forward(
@@ -352,59 +282,11 @@ def _tokens(input_ids: Tensor, attention_mask: Tensor | None, token_type_ids: Te
     return {name: tensor for name, tensor in given.items() if tensor is not None}
 
 
-def read_config(name_or_folder: str | Path) -> PreTrainedConfig:
-    """Read an encoder's configuration and make sure that we can walk it.
-
-    Args:
-        name_or_folder: A hub name or a local folder of transformers.
-
-    Returns:
-        The configuration.
-    """
-    config = _read_any_config(name_or_folder)
-    family_of(config)
-    return config
-
-
-def _read_any_config(name_or_folder: str | Path) -> PreTrainedConfig:
-    """Read a configuration of any kind; no remote code runs."""
-    try:
-        return AutoConfig.from_pretrained(name_or_folder, trust_remote_code=False)
-    except Exception as error:  # a broken file raises whatever its reader stumbles on
-        what = "has no config that can be read" if Path(name_or_folder).is_dir() else "is no folder, nor on the hub"
-        raise InputError(f"'{name_or_folder}' {what}: {error}") from error
-
-
 def _check_type(name_or_folder: str | Path, config: PreTrainedConfig | None) -> None:
     """Refuse a model of another kind, which transformers would fill with random weights."""
-    found = config or _read_any_config(name_or_folder)
+    found = config or read_any_config(name_or_folder)
     if not isinstance(found, ExitConfig):
         raise InputError(f"'{name_or_folder}' is no model of exitpoll, but one of type '{found.model_type}'")
-
-
-def _load(
-    auto: Any,
-    name_or_folder: str | Path,
-    config: PreTrainedConfig,
-    dtype: torch.dtype,
-    optional: tuple[str, ...] = (),
-) -> PreTrainedModel:
-    """Load pretrained weights, all but those of optional parts; nothing is unpickled and no remote code runs."""
-    try:
-        body, loaded = auto.from_pretrained(
-            name_or_folder,
-            config=config,
-            dtype=dtype,
-            use_safetensors=True,
-            trust_remote_code=False,
-            output_loading_info=True,
-        )
-    except Exception as error:  # a broken file raises whatever its reader stumbles on
-        raise InputError(f"the safetensors weights of '{name_or_folder}' cannot be loaded: {error}") from error
-    missing = sorted(name for name in loaded["missing_keys"] if name.split(".")[0] not in optional)
-    if missing:
-        raise InputError(f"'{name_or_folder}' lacks weights, {missing[0]} among them; is it the right kind of model?")
-    return body
 
 
 def _label_names(labels: Sequence[str] | int) -> dict[str, dict]:

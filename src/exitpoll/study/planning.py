@@ -11,7 +11,7 @@ from exitpoll.embedded import encoder_folder
 from exitpoll.encoders import family_of
 from exitpoll.errors import InputError
 from exitpoll.methods import MethodName, Prune, TrainingSettings, Weights
-from exitpoll.model import read_config
+from exitpoll.pretrained import read_config
 from exitpoll.study.paper import BEYOND, BINARY, MULTICLASS, PRESETS, ROWS, STARTS, TWINS, Row
 from exitpoll.study.runs import Run
 from exitpoll.tasks import TASKS, plain_name, task_named

@@ -108,7 +108,7 @@ def _settings_for(settings: TrainingSettings, encoder: str | None, classifier: s
 
 def _labels_of(classifier: str) -> list[str] | None:
     """Read a classifier's label names, None if it has only numbers for them."""
-    from exitpoll.model import read_config
+    from exitpoll.pretrained import read_config
 
     config = read_config(classifier)
     names = [str(config.id2label[number]) for number in range(config.num_labels)]
