@@ -22,7 +22,7 @@ quickstart: $(READY) ## train, promise, measure and report on real data, in unde
 
 test: $(READY) ## run the tests, with coverage
 	@echo "==> running the tests"
-	@$(BIN)/pytest --numprocesses 2 --dist loadfile --cov --cov-report term-missing:skip-covered
+	@$(BIN)/pytest --numprocesses 2 --dist loadfile --durations 20 --cov --cov-report term-missing:skip-covered
 
 check: $(READY) ## lint, format check, types and import contracts
 	@echo "==> lint"

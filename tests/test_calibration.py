@@ -172,6 +172,7 @@ def test_grids_start_with_never_leaving_and_end_with_leaving_at_once():
     ("goal", "message"),
     [
         ({}, "name one goal: speedup, max_drop or latency_ms"),
+        ({"max_drop": 0.1, "metric": "f1"}, "metric 'f1' is for a speed-up or latency"),
         ({"speedup": 2, "max_drop": 0.1}, "name one goal"),
         ({"speedup": 0}, "speedup 0 must be above 0"),
         ({"max_drop": 0}, "max_drop 0 must be above 0 and below 1"),

@@ -18,6 +18,7 @@ def test_training_writes_a_card(model_folder):
     assert "`bad`, `good`, `so-so`" in card
     assert card.count("\n| 3 |") == 1
     assert "no text leaves early" in card
+    assert "on `texts`." in card
     assert "method ensemble" in card
 
 

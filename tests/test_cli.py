@@ -42,6 +42,14 @@ def test_train_shows_progress_and_a_table(run, data, encoder_folder, tmp_path):
     assert (tmp_path / "m" / "model.safetensors").exists()
 
 
+def test_whole_numbers_are_not_rounded(run, data, encoder_folder, tmp_path):
+    options = ("--encoder", encoder_folder, "--data", data, "--out", tmp_path / "m")
+    for name in ("--epochs", "--early-stop", "--exits"):
+        code, _, err = run("train", *options, name, "1.5")
+        assert code != 0
+        assert f"Invalid value for {name}: 1.5 is no whole number" in " ".join(err.split())
+
+
 def test_train_on_pairs_with_chosen_exits(run, encoder_folder, tmp_path):
     write_tsv(tmp_path / "d" / "train.tsv", toy_rows(60, pairs=True), ("text_a", "text_b", "label"))
     options = ("--exits", "1", "3", "--method", "pabee", "--pooling", "first", "--limit", "32", *FAST)

@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import os
 import shutil
+import subprocess
+import sys
 
 import numpy as np
 import pytest
 
 from exitpoll import Engine, InputError, Policy, Prediction, Texts, Trace, record
 from exitpoll.engine import check_text
+from exitpoll.folders import read_json, write_json
 from exitpoll.opening import open_model
 from exitpoll.runtime import Opened
 from tests.tiny import toy_rows
@@ -37,11 +41,40 @@ def test_the_policy_of_the_folder_counts(folder):
     assert {prediction.depth for prediction in Engine.load(folder, policy=Policy())(TEXTS)} == {3}
 
 
-def test_pairs(folder):
+def test_pairs_are_for_models_of_pairs(folder):
     pairs = [(text, "the plot") for text in TEXTS[:3]]
+    with pytest.raises(InputError, match="text 0: a pair of texts, where the model was trained on single texts"):
+        Engine.load(folder)(pairs)
+    summary = read_json(folder / "training.json")
+    write_json(folder / "training.json", summary | {"pairs": True})
     assert len(Engine.load(folder)(pairs)) == 3
+    with pytest.raises(InputError, match="text 3: a single text, where the model was trained on pairs"):
+        Engine.load(folder)([*pairs, "good film"])
+    (folder / "training.json").unlink()  # nothing is known
+    assert len(Engine.load(folder)(pairs)) == len(Engine.load(folder)(TEXTS[:3])) == 3
     with pytest.raises(InputError, match="some texts are pairs and some are not"):
         Engine.load(folder)([*pairs, "good film"])
+
+
+ON_THE_HUB = """
+import sys
+from exitpoll import Engine, Policy
+for policy in (None, Policy("max_prob", 0.0)):
+    if policy:
+        policy.save(sys.argv[1])
+    print([each.depth for each in Engine.load("us/ours")(["good film", "bad plot"])])
+"""
+
+
+def test_a_model_of_the_hub_brings_its_policy(folder, tmp_path):
+    place = tmp_path / "hub" / "models--us--ours"
+    (place / "refs").mkdir(parents=True)
+    (place / "refs" / "main").write_text("0" * 40)
+    there = shutil.copytree(folder, place / "snapshots" / ("0" * 40))
+    offline = {**os.environ, "HF_HUB_CACHE": str(tmp_path / "hub"), "HF_HUB_OFFLINE": "1"}
+    command = [sys.executable, "-c", ON_THE_HUB, there / "policy.json"]
+    done = subprocess.run(command, env=offline, capture_output=True, text=True)
+    assert done.stdout.split("\n") == ["[3, 3]", "[1, 1]", ""], done.stderr
 
 
 def test_long_texts_are_truncated_as_in_training(folder):

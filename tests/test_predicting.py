@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import io
 import json
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -58,7 +59,7 @@ def test_every_row_comes_back_with_its_prediction(engine, source, tmp_path, kind
 
 
 def test_parquet_and_pairs(engine, tmp_path):
-    pairs = toy_rows(12, pairs=True)
+    pairs, engine = toy_rows(12, pairs=True), Engine(replace(engine.model, summary={"pairs": True}), engine.policy)
     columns = dict(zip(("text_a", "text_b", "label"), map(list, zip(*pairs, strict=True)), strict=True))
     parquet.write_table(Table.from_pydict(columns), tmp_path / "in.parquet")
     predict_file(engine, tmp_path / "in.parquet", tmp_path / "out.jsonl")
@@ -200,6 +201,11 @@ class TestErrors:
         assert [row["predicted"] is None for row in found] == [False, True, False, True, False]
         assert "line 4 is empty" in found[3]["error"]
         assert found[0]["error"] is None
+
+    def test_skip_cannot_go_past_everything(self, engine, tmp_path):
+        (tmp_path / "in.jsonl").write_text("[1]\n[2]\n")
+        with pytest.raises(InputError, match=r"none of the first 2 rows can be read; .* line 1: expected an object"):
+            predict_file(engine, tmp_path / "in.jsonl", tmp_path / "out.jsonl", on_error="skip")
 
     @pytest.mark.parametrize(
         ("name", "content", "problem"),

@@ -52,6 +52,7 @@ class TestTrain:
         summary = read_json(tmp_path / "m" / "training.json")
         assert summary["scores"]["test"]["exit_scores"] == trained.test_scores
         assert summary["settings"]["objective"] == "ensemble"
+        assert (summary["encoder"], summary["data"], summary["pairs"]) == (encoder_folder.name, None, False)
         loaded = AutoModelForSequenceClassification.from_pretrained(tmp_path / "m")
         assert loaded.config.strategy == "votes"
         assert loaded.config.id2label == {0: "bad", 1: "good", 2: "so-so"}

@@ -70,6 +70,8 @@ def calibrate(
         strategy.check(trace)
     elif strategy != "best":
         strategy_named(strategy)
+    if max_drop is not None and metric is not None:
+        raise InputError(f"metric '{metric}' is for a speed-up or latency; what max_drop promises, risk names")
     if max_drop is not None:
         policy = _keep_promise(trace, strategy, Promise(risk, max_drop, confidence), seed)
     else:

@@ -114,6 +114,9 @@ def _training(summary: Mapping[str, Any]) -> Iterator[str]:
     if not isinstance(settings, Mapping):
         return
     yield "## Training"
+    made, read = (summary.get(name) for name in ("encoder", "data"))
+    if made or read:
+        yield "From " + " on ".join(f"`{name}`" for name in (made or "an encoder", read or "texts")) + "."
     said = ", ".join(f"{key} {value}" for key, value in settings.items() if value is not None)
     yield f"exitpoll {summary.get('exitpoll')}: {said}."
     if summary.get("notes"):

@@ -73,6 +73,7 @@ class Splits:
     metric: str
     notes: Sequence[str] = field(default_factory=tuple)  # what a reader of the numbers should know of the splits
     unlabelled: Texts | None = None  # a test split whose labels are kept from us, as GLUE does
+    source: str | None = None  # what the data are called
 
     @property
     def is_pairs(self) -> bool:
@@ -144,7 +145,8 @@ def load_splits(
     splits = _complete(numbered, names, kind, metric, seed)
     secret = _numbered(test, kind, names, numbers_will_do=False) if (test := tables.get("test")) else None
     unlabelled = secret if secret is not None and secret.labels is None else None
-    splits = replace(splits, notes=(*read.notes, *splits.notes), unlabelled=unlabelled)
+    notes = (*read.notes, *splits.notes)
+    splits = replace(splits, notes=notes, unlabelled=unlabelled, source=Path(source).name)
     return splits if limit is None else _limited(splits, limit, seed)
 
 

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from exitpoll.batching import Text, batches, lengths_of, pick
 from exitpoll.errors import InputError
 from exitpoll.flow import Batch, Flow, Left
-from exitpoll.opening import find_folder, open_model
+from exitpoll.opening import file_of, find_folder, open_model
 from exitpoll.policy import Policy
 from exitpoll.runtime import Opened
 from exitpoll.tasks import MULTI_LABEL, REGRESSION
@@ -61,8 +61,7 @@ class Engine:
         """Open a folder.
 
         Args:
-            folder: What `exitpoll train` or `exitpoll export` wrote; or the hub name of a trained model, whose policy
-                is then to be given.
+            folder: What `exitpoll train` or `exitpoll export` wrote, or the hub name of a trained model.
             runtime: "torch", "onnx" or "onnx-int8"; what the folder was written for by default. A trained folder is
                 also searched for an export of that name.
             policy: When to leave; the folder's policy.json by default, and without one never early.
@@ -75,10 +74,8 @@ class Engine:
         if policy is not None and not isinstance(policy, Policy):
             raise InputError(f"policy {policy!r:.60} must be a Policy; Policy.load reads one from a file")
         opened = open_model(folder, runtime, threads=threads, device=device)
-        path = find_folder(folder, runtime) / "policy.json"
-        if policy is None and path.exists():
-            policy = Policy.load(path)
-        return cls(opened, policy)
+        path = file_of(find_folder(folder, runtime), "policy.json") if policy is None else None
+        return cls(opened, policy if path is None else Policy.load(path))
 
     def __call__(self, texts: Sequence[Text], batch_size: int = 32) -> list[Prediction]:
         """Answer some texts.
@@ -122,6 +119,7 @@ class Engine:
         while window := list(islice(texts, WINDOW)):
             for number, text in enumerate(window, start=done):
                 check_text(f"text {number}", text)
+                self.model.check_pairs(f"text {number}", pairs=isinstance(text, tuple))
             tokens = self.model.tokenise(window)
             for rows in batches(lengths_of(tokens), batch_size):
                 yield Batch(rows + done, pick(tokens, rows))

@@ -95,7 +95,29 @@ def _open_trained(folder: str | Path, threads: int | None, device: str) -> Opene
     if threads is not None:
         torch.set_num_threads(threads)
     model = EarlyExitModel.from_pretrained(str(folder))
-    return opened(model.to(device), load_tokenizer(folder), read_summary(Path(folder)))
+    summary = file_of(folder, "training.json")
+    return opened(model.to(device), load_tokenizer(folder), {} if summary is None else read_summary(summary.parent))
+
+
+def file_of(model: str | Path, name: str) -> Path | None:
+    """Find a file that goes with a model, in its folder or on the hub.
+
+    Args:
+        model: The model's folder, or its name on the hub.
+        name: The file's name.
+
+    Returns:
+        Its path; None if there is no such file.
+    """
+    if Path(model).is_dir():
+        return Path(model) / name if (Path(model) / name).exists() else None
+    from huggingface_hub import hf_hub_download
+    from huggingface_hub.errors import EntryNotFoundError
+
+    try:
+        return Path(hf_hub_download(str(model), name))
+    except EntryNotFoundError:  # nor in the cache, where the hub cannot be reached
+        return None
 
 
 def read_summary(folder: Path) -> Mapping[str, Any]:
@@ -193,6 +215,7 @@ def read_texts(
     metric = opened.summary.get("metric")
     if split == "all":
         texts = load_texts(data, label_names=list(opened.label_names), problem_type=kind, **columns)
+        opened.check_pairs(f"'{data}'", pairs=texts.second is not None)
         return Read(texts, about | {"metric": metric or DEFAULT_METRICS[kind]})
     seed = opened.summary.get("settings", {}).get("seed")
     splits = load_splits(
@@ -203,6 +226,7 @@ def read_texts(
         seed=seed if isinstance(seed, int) and seed >= 0 else 0,
         **columns,
     )
+    opened.check_pairs(f"'{data}'", pairs=splits.is_pairs)
     if not isinstance(seed, int) and any("cut from train" in note for note in splits.notes):
         raise InputError(
             f"'{data}' has no {split} split, and how training cut it is not known; use a file and --split all"

@@ -150,6 +150,8 @@ def _layout(
     block: Sequence[Row], text_column: str | None, pair_column: str | None, *, errors: bool, is_fixed: bool
 ) -> _Layout:
     """Find the columns by the first rows."""
+    if all(row.problem is not None for row in block):
+        raise InputError(f"none of the first {len(block)} rows can be read; {block[0].problem}")
     text, pair = find_text_columns(block, text_column, pair_column)
     names = dict.fromkeys(name for row in block for name in row.values)
     added = [*PREDICTED, *["error"] * errors]

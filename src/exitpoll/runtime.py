@@ -9,6 +9,7 @@ from typing import Any, Protocol
 from numpy.typing import NDArray
 
 from exitpoll.batching import Text, Tokens
+from exitpoll.errors import InputError
 
 
 class Runtime(Protocol):
@@ -56,6 +57,17 @@ class Opened:
     tokenise: Callable[[Sequence[Text]], Tokens]  # truncated as in training
     label_names: Sequence[str]  # the classes, in their order
     summary: Mapping[str, Any] = field(default_factory=dict)  # of its training
+
+    def check_pairs(self, place: str, *, pairs: bool) -> None:
+        """Refuse pairs where the model was trained on single texts, and single texts where on pairs.
+
+        Args:
+            place: Where the texts stand.
+            pairs: Whether they are pairs.
+        """
+        if self.summary.get("pairs", pairs) != pairs:
+            given, trained = ("a pair of texts", "single texts") if pairs else ("a single text", "pairs")
+            raise InputError(f"{place}: {given}, where the model was trained on {trained}")
 
     @property
     def source(self) -> dict[str, str]:

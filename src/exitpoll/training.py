@@ -214,6 +214,12 @@ def _scores(job: Job, texts: TokenisedTexts) -> dict[str, Any]:
     return exit_scores(logits, texts.labels, job.splits.metric, job.splits.problem_type)
 
 
+def _name_of(model: EarlyExitModel) -> str | None:
+    """Say what a model was made of, by its name on the hub or that of its folder, wherever that may be."""
+    name = model.config.encoder.name_or_path
+    return (Path(name).name if Path(name).exists() else name) or None
+
+
 def _write_folder(job: Job, out: Path, scores: dict[str, Any], result: Trained) -> None:
     """Write the model folder aside, put it in place and drop the work."""
     prepared = job.work / "finished"
@@ -223,6 +229,9 @@ def _write_folder(job: Job, out: Path, scores: dict[str, Any], result: Trained) 
     summary = {
         "exitpoll": version("exitpoll"),
         "settings": asdict(job.settings),
+        "encoder": _name_of(job.model),
+        "data": job.splits.source,
+        "pairs": job.splits.is_pairs,
         "metric": job.splits.metric,
         "layers": list(result.layers),
         "scores": scores,

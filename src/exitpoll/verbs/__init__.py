@@ -5,14 +5,32 @@ Whatever takes long to import is imported by the verb that needs it.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal, get_args
 
-from cyclopts import App, Parameter
+from cyclopts import App, Parameter, Token, convert
 
 from exitpoll import __version__
 from exitpoll.errors import MissingExtraError
+
+
+def whole_numbers_stay_whole(hint: Any, tokens: Sequence[Token]) -> Any:
+    """Convert what was typed, but do not round 1.5 to the whole number that was asked for.
+
+    Args:
+        hint: The type of a parameter.
+        tokens: What was typed for it.
+
+    Returns:
+        Its value.
+    """
+    if int in (hint, *get_args(hint)):
+        for token in tokens:
+            if "." in token.value:
+                raise ValueError(f"{token.value} is no whole number")
+    return convert(hint, tokens)
+
 
 app = App(
     name="exitpoll",
@@ -20,8 +38,8 @@ app = App(
     version=__version__,
     help_format="plaintext",
     suppress_keyboard_interrupt=False,
+    default_parameter=Parameter(converter=whole_numbers_stay_whole),
 )
-
 
 Names = Annotated[list[str] | None, Parameter(consume_multiple=True, negative="")]
 Numbers = Annotated[list[int] | None, Parameter(consume_multiple=True, negative="")]
