@@ -29,6 +29,7 @@ def blocks(text):
 def runs(tmp_path, monkeypatch, encoder_folder, model_folder, capsys):
     """A folder in which the documents' encoder and dataset are tiny ones, to run a document's code in."""
     write_toy_folder(tmp_path / "trec", train=640, others=320)
+    (tmp_path / "questions.csv").write_text("text\ngood film\nbad plot\n")
     shutil.copytree(model_folder, tmp_path / "quickstart" / "model")
     monkeypatch.chdir(tmp_path)
 

@@ -174,9 +174,13 @@ def tables(tasks: Sequence[str], rows: Sequence[str], found: Sequence[Cell], *, 
         if columns:
             low, high = RANGES[group]
             rule = (
-                f"Best on the calibration split with a speed-up in [{low}, {high}], reported on the test split, in %."
+                f"Best on the calibration split with a speed-up there in [{low}, {high}]; scores, in %, and speed-ups "
+                "are those of the test split."
             )
-            dev = "The same, chosen on the test split itself, as the paper chose on the split it reports:"
+            dev = (
+                "The same, chosen on the test split itself, as the paper chose on the split it reports; without what "
+                "is fitted:"
+            )
             against = "Points above or below the full model, here (and in the paper, with ALBERT-base):"
             parts += [f"## {title}", rule, table(found, columns, rows, link=link)]
             parts += [dev, table(found, columns, rows, link=link, on_dev=True)]
