@@ -39,6 +39,7 @@ class Size:
     batch_size: int = 32
     start_limit: int | None = None  # of the task that this one starts from
     held_out: int = 2_500  # at most so many calibration texts, and so many test texts
+    looks: int = 2  # at the calibration texts, in an epoch
 
 
 SIZES = {
@@ -47,9 +48,9 @@ SIZES = {
     "agnews": Size(2, limit=2_500, held_out=1_500),
     "cola": Size(2, limit=5_000),
     "mrpc": Size(2, limit=1_500, batch_size=16, held_out=1_000),
-    "sst5": Size(2, limit=3_000, held_out=1_000),
-    "nsmc": Size(2, limit=1_500, batch_size=16, held_out=800),
-    "rte": Size(2, limit=1_200, batch_size=16, start_limit=3_000),
+    "sst5": Size(2, limit=3_000, held_out=1_000, looks=1),
+    "nsmc": Size(2, limit=1_200, batch_size=16, held_out=600, looks=1),
+    "rte": Size(2, limit=1_200, batch_size=16, start_limit=3_000, looks=1),
 }
 SEEDS = (0, 1, 2)
 SEVERAL_SEEDS = ("trec", "mrpc")
@@ -65,7 +66,7 @@ def plan_of(options: argparse.Namespace) -> Plan:
             "limit": size.limit,
             "start_limit": size.start_limit,
             "held_out": size.held_out,
-            "settings": TrainingSettings(epochs=size.epochs, batch_size=size.batch_size, logs_per_epoch=2),
+            "settings": TrainingSettings(epochs=size.epochs, batch_size=size.batch_size, logs_per_epoch=size.looks),
         }
         for task, size in SIZES.items()
     }
