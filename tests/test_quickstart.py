@@ -52,7 +52,7 @@ def test_it_goes_on_with_the_step_it_was_at(start, tmp_path, monkeypatch):
         ran.append(words[0])
         if words[0] == "sweep" and ran.count("sweep") == 1:
             raise KeyboardInterrupt
-        return original(words)
+        return original(words) if words[0] in ("train", "record", "predict") else True
 
     monkeypatch.setattr(study, "_run", cut_off)
     code, _, error = start()

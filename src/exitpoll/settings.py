@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Mapping
+from functools import cache
 from textwrap import shorten
 from typing import Any
 
@@ -25,7 +26,7 @@ def check_settings(strategy: Any, settings: Any) -> None:
     row = strategy_named(strategy)
     if not isinstance(settings, Mapping):
         raise InputError(f"settings {shorten(repr(settings), 60)} must be names with values")
-    known = _keywords(row.function) | (_keywords(row.regression) if row.regression else set())
+    known = _keywords(row.function) | (_keywords(row.regression) if row.regression else frozenset())
     for name, value in settings.items():
         if name not in known:
             has = ", ".join(sorted(known)) or "none"
@@ -51,10 +52,11 @@ def check_threshold(threshold: Any) -> None:
         raise InputError(f"threshold {threshold!r} must be a number, or one for each exit")
 
 
-def _keywords(function: Callable[..., Any]) -> set[str]:
+@cache
+def _keywords(function: Callable[..., Any]) -> frozenset[str]:
     """List the settings that a strategy's function takes."""
     given = inspect.signature(function).parameters.values()
-    return {each.name for each in given if each.kind is inspect.Parameter.KEYWORD_ONLY} - {"problem_type"}
+    return frozenset(each.name for each in given if each.kind is inspect.Parameter.KEYWORD_ONLY) - {"problem_type"}
 
 
 def _is_number(value: Any) -> bool:
