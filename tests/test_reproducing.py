@@ -315,10 +315,10 @@ def test_two_neighbouring_thresholds_are_mixed_for_a_speedup_between_them(studie
     plan, outcomes = studied
     runs = Runs(plan, outcomes)
     row = next(row for row in ROWS if row.name == "ours, patience")
-    mixture = runs.at("trec", row, 0, 1.2)
+    mixture = runs.at("trec", [row], 0, 1.2)
     assert sum(share for share, _ in mixture) == pytest.approx(1)
     assert {share > 0 for share, _ in mixture} == {True}
-    assert runs.at("trec", row, 0, 3.5) is None
+    assert runs.at("trec", [row], 0, 3.5) is None
 
 
 @pytest.mark.parametrize("option", [("--method", "pabee"), ("--schedule", "joint"), ("--layer-drop", "0.2")])

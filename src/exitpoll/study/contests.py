@@ -9,8 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from exitpoll.analysis import static_exit
-from exitpoll.curves import Curve, best_point, sweep
-from exitpoll.decisions import Decisions
+from exitpoll.curves import Curve, sweep
 from exitpoll.evaluation import Estimate, Mixture, estimate, mean_gain
 from exitpoll.policy import Policy
 from exitpoll.study.paper import CONTESTS, Question, Row
@@ -81,52 +80,33 @@ class Runs:
             self._curves[key] = sweep(outcome.trace("calibration"), row.strategies)
         return self._curves[key]
 
-    def best(self, task: str, rows: Sequence[Row], seed: int, speedup: float) -> Decisions | None:
-        """Decide about the test texts by whatever is best on the calibration texts at a speed-up or faster.
+    def at(self, task: str, rows: Sequence[Row], seed: int, speedup: float) -> Mixture | None:
+        """Decide about the test texts at just one speed-up, so that ways can be compared that have few thresholds.
+
+        Of the two neighbouring thresholds between which the speed-up lies on calibration texts, each decides about as
+        many texts as it takes; of several settings or ways the one that scores best so on calibration texts is taken.
 
         Args:
             task: The task.
             rows: Ways to decide, of one training or of several.
             seed: The seed.
-            speedup: The lowest.
-
-        Returns:
-            The decisions; None where no threshold is that fast.
-        """
-        found = []
-        for row in rows:
-            outcome = self._needed(task, row, seed)
-            point = best_point(self.curves(outcome, row), speedup)
-            if point is not None:
-                curve, number = point
-                found.append((curve.score[number], curve.speedup[number], curve.policy_at(number), outcome))
-        if not found:
-            return None
-        _, _, policy, outcome = max(found, key=lambda each: each[:2])
-        return policy.decide(outcome.trace("test"))
-
-    def at(self, task: str, row: Row, seed: int, speedup: float) -> Mixture | None:
-        """Decide about the test texts at just one speed-up, so that ways can be compared that have few thresholds.
-
-        Of the two neighbouring thresholds between which the speed-up lies on calibration texts, each decides about as
-        many texts as it takes; of several settings the one that scores best so on calibration texts is taken.
-
-        Args:
-            task: The task.
-            row: How to decide.
-            seed: The seed.
-            speedup: The speed-up.
+            speedup: The speed-up; a static model has its own.
 
         Returns:
             The decisions with their shares; None where no threshold is that fast.
         """
-        outcome = self._needed(task, row, seed)
-        mixed = [each for curve in self.curves(outcome, row) if (each := _between(curve, speedup)) is not None]
+        mixed = []
+        for row in rows:
+            outcome = self._needed(task, row, seed)
+            if row.share is not None:
+                test = outcome.trace("test")
+                return [(1.0, static_exit(test, len(test.layers) - 1))]
+            found = (_between(curve, speedup) for curve in self.curves(outcome, row))
+            mixed += [(*each, outcome) for each in found if each is not None]
         if not mixed:
             return None
-        test = outcome.trace("test")
-        _, parts = max(mixed, key=lambda each: each[0])
-        return [(share, policy.decide(test)) for share, policy in parts]
+        _, parts, outcome = max(mixed, key=lambda each: each[0])
+        return [(share, policy.decide(outcome.trace("test"))) for share, policy in parts]
 
     def _needed(self, task: str, row: Row, seed: int) -> Outcome:
         """Find a run that is known to be done."""
@@ -155,9 +135,6 @@ def contests(
     runs: Runs, questions: Mapping[str, Question] = CONTESTS, speedups: Sequence[float] = SPEEDUPS
 ) -> Iterator[Gain]:
     """Answer every question at every speed-up, task by task and on average over the tasks.
-
-    Two strategies are compared at just that speed-up. Against a static model, the best threshold at that speed-up or
-    faster is taken, as one would choose it.
 
     Args:
         runs: The runs.
@@ -193,30 +170,10 @@ def _pairs(
 ) -> tuple[list[tuple[Mixture, Mixture]], Trace | None]:
     """Let both ways decide about the test texts, with every seed; no texts where one cannot."""
     seeds = runs.seeds(task, *rows, second)
-    decide = _at_speedup if second.share is None else _against_static
-    pairs = [decide(runs, task, rows, second, seed, speedup) for seed in seeds]
+    sides = [(runs.at(task, rows, seed, speedup), runs.at(task, [second], seed, speedup)) for seed in seeds]
+    pairs = [(ours, theirs) for ours, theirs in sides if ours is not None and theirs is not None]
     outcome = runs.of(task, second, seeds[0]) if seeds else None
-    whole = [pair for pair in pairs if pair is not None]
-    return whole, outcome.trace("test") if outcome is not None and len(whole) == len(pairs) else None
-
-
-def _at_speedup(
-    runs: Runs, task: str, rows: Sequence[Row], second: Row, seed: int, speedup: float
-) -> tuple[Mixture, Mixture] | None:
-    """Decide by two strategies at one speed-up."""
-    [first] = rows
-    ours, theirs = (runs.at(task, row, seed, speedup) for row in (first, second))
-    return None if ours is None or theirs is None else (ours, theirs)
-
-
-def _against_static(
-    runs: Runs, task: str, rows: Sequence[Row], second: Row, seed: int, speedup: float
-) -> tuple[Mixture, Mixture] | None:
-    """Decide by the best of some strategies at a speed-up or faster, and by a static model."""
-    ours, static = runs.best(task, rows, seed, speedup), runs.of(task, second, seed)
-    assert static is not None
-    test = static.trace("test")
-    return None if ours is None else ([(1.0, ours)], [(1.0, static_exit(test, len(test.layers) - 1))])
+    return pairs, outcome.trace("test") if outcome is not None and len(pairs) == len(sides) else None
 
 
 def _speeds(pairs: Sequence[tuple[Mixture, Mixture]]) -> tuple[float, float]:
