@@ -24,6 +24,44 @@ Gains = Sequence[Mapping[str, Any]]
 Findings = Mapping[str, Any]
 
 
+ASKED = {  # what the paper's readers want to know, by the contest that answers it
+    "Does the diversity term help under patience?": "diversity, by patience",
+    "And under votes?": "diversity, by votes",
+    "Do votes beat patience?": "votes against patience",
+    "Does entropy overtake votes?": "entropy against votes",
+    "Do soft votes beat votes?": "soft votes against votes",
+    "Is hybrid better than the best of votes, patience and entropy?": "hybrid against the best published",
+    "Is learned?": "learned against the best published",
+}
+
+
+def answers_block(cells: Sequence[Mapping[str, Any]], findings: Findings) -> str:
+    """Answer the questions, each in a line."""
+    lines = [f"- *{words}* {_answer(findings, question)}" for words, question in ASKED.items()]
+    found = [each["oracle"] for each in findings["tasks"].values() if "oracle" in each]
+    saved = [
+        sorted(100 * (1 - 1 / oracle[name]["speedup"]) for oracle in found)
+        for name in ("keeps_score", "agrees_for_good")
+    ]
+    ours, oracle = (f"{each[0]:.0f} to {each[-1]:.0f} %" for each in saved)
+    lines.append(
+        f"- *How near is the oracle?* Within half a point of its last exit, ours saves {ours} of the layers; an oracle "
+        f"that knows when nothing will change any more saves {oracle}."
+    )
+    return "\n".join(lines)
+
+
+def _answer(findings: Findings, question: str) -> str:
+    """Say where the first way is surely above the second, where below, and how far at each speed-up."""
+    here = {each["speedup"]: each for each in _gains(findings, question) if each["task"] == ALL}
+    above = [f"{speed:g}×" for speed, each in here.items() if each["gain"]["low"] > 0]
+    below = [f"{speed:g}×" for speed, each in here.items() if each["gain"]["high"] < 0]
+    verdict = [f"yes at {', '.join(above)}"] * bool(above) + [f"on the contrary at {', '.join(below)}"] * bool(below)
+    said = " and ".join(verdict) or "not that it could be told from nought"
+    shown = ", ".join(f"{_gain(each)} at {speed:g}×" for speed, each in here.items() if speed in (1.5, 2.0, 3.0))
+    return f"{said[0].upper()}{said[1:]}: {shown}."
+
+
 def sizes_block(cells: Sequence[Mapping[str, Any]], findings: Findings) -> str:
     """Write how much was trained, chosen and reported on."""
     lines = ["| | encoder | training texts | epochs | calibration texts | test texts | seeds |", "|---" * 7 + "|"]
@@ -100,18 +138,19 @@ def oracle_block(cells: Sequence[Mapping[str, Any]], findings: Findings) -> str:
 
 def variants_block(cells: Sequence[Mapping[str, Any]], findings: Findings) -> str:
     """Write what other readings of the loss, other weights and other heads do."""
-    header = ["exit 1", "exit 3", "exit 6", "last exit"]
-    header += [f"{name} at {speedup:g}×" for name in ("patience", "votes", "entropy") for speedup in (1.5, 2.0, 2.5)]
+    header = ["exit 1", "exit 3", "exit 6", "last exit", "mean of all exits, above ours"]
+    header += [f"{name} at 2×, above ours" for name in ("patience", "votes", "entropy")]
     lines = ["| | " + " | ".join(header) + " |", "|---" * (len(header) + 1) + "|"]
     for each in findings["variants"]:
-        exits = [each["exits"][number] for number in (0, 2, 5, -1)]
-        scores = [score for name in ("patience", "votes", "entropy") for score in each["scores"][name]]
-        texts = ["" if score is None else f"{100 * score:.1f}" for score in (*exits, *scores)]
-        lines.append(f"| {each['name']} | " + " | ".join(texts) + " |")
+        exits = [f"{100 * each['exits'][number]:.1f}" for number in (0, 2, 5, -1)]
+        gains = ["" if gain is None else _gain({"gain": gain}) for gain in each["above_ours"].values()]
+        shown = ["–" for _ in gains] if "(ours)" in each["name"] else gains
+        lines.append(f"| {each['name']} | " + " | ".join([*exits, *shown]) + " |")
     return "\n".join(lines)
 
 
 BLOCKS: dict[str, Callable[[Sequence[Mapping[str, Any]], Findings], str]] = {
+    "answers": answers_block,
     "sizes": sizes_block,
     "tables": tables_block,
     "contests": contests_block,

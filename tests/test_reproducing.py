@@ -250,6 +250,10 @@ def test_findings_and_figures(studied, tmp_path):
     names = [each["name"] for each in found["variants"]]
     assert names == ["λ = 0.2 (ours)", "λ = 0", "λ = 0.1"]  # the second variant is ours
     assert {each["seeds"] for each in found["variants"]} == {2}
+    ours, without = (each["above_ours"]["exits"] for each in found["variants"][:2])
+    assert ours == {"value": 0, "low": 0, "high": 0}
+    means = [np.mean(each["exits"]) for each in found["variants"][:2]]
+    assert without["value"] == pytest.approx(means[1] - means[0], abs=1e-4)
     drawn = [path.name for path in draw_all(found, tmp_path)]
     assert {"curves.png", "oracle.png", "lambda.png", "values.png", "states.png", "closest-rte.png"} <= set(drawn)
     assert all((tmp_path / name).stat().st_size > 5_000 for name in drawn)

@@ -61,6 +61,21 @@ class Runs:
         """
         return self.known.get(self.plan.run(task, row, seed).name)
 
+    def needed(self, task: str, row: Row, seed: int) -> Outcome:
+        """Find a run that is known to be done.
+
+        Args:
+            task: The task.
+            row: The row of the table.
+            seed: The seed.
+
+        Returns:
+            What it left behind.
+        """
+        outcome = self.of(task, row, seed)
+        assert outcome is not None
+        return outcome
+
     def seeds(self, task: str, *rows: Row) -> list[int]:
         """List the seeds with which all of some rows were run, and tested on the same texts as with the first."""
         found: list[int] = []
@@ -97,7 +112,7 @@ class Runs:
         """
         mixed = []
         for row in rows:
-            outcome = self._needed(task, row, seed)
+            outcome = self.needed(task, row, seed)
             if row.share is not None:
                 test = outcome.trace("test")
                 return [(1.0, static_exit(test, len(test.layers) - 1))]
@@ -107,12 +122,6 @@ class Runs:
             return None
         _, parts, outcome = max(mixed, key=lambda each: each[0])
         return [(share, policy.decide(outcome.trace("test"))) for share, policy in parts]
-
-    def _needed(self, task: str, row: Row, seed: int) -> Outcome:
-        """Find a run that is known to be done."""
-        outcome = self.of(task, row, seed)
-        assert outcome is not None
-        return outcome
 
 
 def _between(curve: Curve, speedup: float) -> tuple[float, list[tuple[float, Policy]]] | None:

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import asdict, replace
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from exitpoll.analysis import consistency_oracle, label_oracle, predictions_of, static_exit
-from exitpoll.curves import best_of, front_of, sweep
+from exitpoll.curves import front_of, sweep
+from exitpoll.evaluation import Mixture, estimate, mean_gain
 from exitpoll.policy import Policy
 from exitpoll.study.cells import Cell
 from exitpoll.study.contests import Runs
@@ -214,24 +216,34 @@ def _neighbours_alike(features: NDArray) -> float:
     return float((unit[:, 1:] * unit[:, :-1]).sum(axis=-1).mean())
 
 
-def about_variants(runs: Runs, task: str, speedups: Sequence[float] = (1.5, 2.0, 2.5)) -> list[dict[str, Any]]:
+def about_variants(runs: Runs, task: str, speedup: float = 2.0) -> list[dict[str, Any]]:
     """Compare other readings of the loss, other weights of it and other heads with ours.
 
     Args:
         runs: The runs.
         task: The task.
-        speedups: Where to compare.
+        speedup: Where to compare.
 
     Returns:
-        For each variant the score of every exit, and by each strategy the score at each speed-up, with thresholds
-        chosen on calibration texts; a mean over the seeds that all were run with. Variants never run are left out.
+        For each variant the score of every exit, and how far it is above ours: on average over the exits, and by each
+        strategy at the speed-up; a mean over the seeds that all were run with. Variants never run are left out.
     """
     ran = _distinct(runs, task)
     seeds = runs.seeds(task, *ran.values())
     found = []
     for name, row in ran.items() if seeds else ():
         outcomes = [outcome for seed in seeds if (outcome := runs.of(task, row, seed)) is not None]
-        found.append({"name": name, "seeds": len(outcomes), **_variant(outcomes, speedups)})
+        exits = np.mean([outcome.summary["scores"]["test"] for outcome in outcomes], axis=0)
+        found.append(
+            {
+                "name": name,
+                "seeds": len(seeds),
+                "exits": _rounded(exits),
+                "curve": front(outcomes[0].trace("test"), ["votes"]),
+                "speedup": speedup,
+                "above_ours": _above_ours(runs, task, row, seeds, speedup),
+            }
+        )
     return found
 
 
@@ -249,27 +261,26 @@ def _distinct(runs: Runs, task: str) -> dict[str, Row]:
     return names
 
 
-def _variant(outcomes: Sequence[Outcome], speedups: Sequence[float]) -> dict[str, Any]:
-    """Measure one variant over its seeds."""
-    exits = np.mean([outcome.summary["scores"]["test"] for outcome in outcomes], axis=0)
-    measured = {
-        strategy: [_mean([_score_at(each, strategy, speedup) for each in outcomes]) for speedup in speedups]
-        for strategy in ("patience", "votes", "entropy")
-    }
-    curve = front(outcomes[0].trace("test"), ["votes"])
-    return {"exits": _rounded(exits), "speedups": list(speedups), "scores": measured, "curve": curve}
+def _above_ours(
+    runs: Runs, task: str, row: Row, seeds: Sequence[int], speedup: float
+) -> dict[str, dict[str, float] | None]:
+    """Say how far a variant is above ours, with intervals; None where a strategy is never that fast."""
+    found: dict[str, dict[str, float] | None] = {}
+    for way in ("exits", "patience", "votes", "entropy"):
+        sides = [[_decided(runs, task, each, seed, way, speedup) for each in (row, OURS_ROW)] for seed in seeds]
+        pairs = [(theirs, ours) for theirs, ours in sides if theirs is not None and ours is not None]
+        test = runs.needed(task, row, seeds[0]).trace("test")
+        whole = len(pairs) == len(seeds)
+        found[way] = asdict(estimate(mean_gain(test, pairs, metric=test.metric))) if whole else None
+    return found
 
 
-def _score_at(outcome: Outcome, strategy: str, speedup: float) -> float | None:
-    """Score a strategy on test texts at the best threshold of calibration texts; None where it is never that fast."""
-    policy, test = best_of(sweep(outcome.trace("calibration"), [strategy]), speedup), outcome.trace("test")
-    return None if policy is None else policy.decide(test).score(test.metric)
-
-
-def _mean(scores: Sequence[float | None]) -> float | None:
-    """Average over seeds; None where one lacks the score."""
-    known = [score for score in scores if score is not None]
-    return float(np.mean(known)) if len(known) == len(scores) else None
+def _decided(runs: Runs, task: str, row: Row, seed: int, way: str, speedup: float) -> Mixture | None:
+    """Decide by a strategy at a speed-up, or let texts leave at every exit in equal shares."""
+    if way != "exits":
+        return runs.at(task, [replace(row, strategies=[way])], seed, speedup)
+    test = runs.needed(task, row, seed).trace("test")
+    return [(1 / len(test.layers), static_exit(test, number)) for number in range(len(test.layers))]
 
 
 def _rounded(values: Any) -> list[float]:
