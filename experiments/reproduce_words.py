@@ -116,6 +116,9 @@ def kept_block(cells: Sequence[Mapping[str, Any]], findings: Findings) -> str:
             ]
             score = f"{sum(full) / len(full):.1f}"
             lines.append(f"| {each['task']} | {score} | {_gain(each)} | {each['speedups'][0]:.2f}× |")
+    for each in findings["kept_afresh"]:
+        name = f"{each['task']}, {each['seeds']} new seeds"
+        lines.append(f"| {name} | | {_gain(each)} | {each['speedups'][0]:.2f}× |")
     return "\n".join(lines)
 
 
