@@ -6,26 +6,17 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from exitpoll.columns import LABEL_COLUMNS, Columns, Table, pick_columns, to_table
 from exitpoll.embedded import EMBEDDED, read_embedded
 from exitpoll.errors import InputError
-from exitpoll.labels import RawLabels, class_names, label_numbers, problem_of
+from exitpoll.labels import class_names, label_numbers, problem_of
 from exitpoll.readers import READERS, Row, Source, checked, read_hub
 from exitpoll.tasks import DEFAULT_METRICS, TASKS, Task, task_named
 
-PAIR_COLUMNS = (
-    ("text_a", "text_b"),
-    ("sentence1", "sentence2"),
-    ("question1", "question2"),
-    ("premise", "hypothesis"),
-    ("question", "sentence"),
-)
-TEXT_COLUMNS = ("text", "sentence")
-LABEL_COLUMNS = ("label", "labels")
 SPLIT_STEMS = {"train": ("train",), "dev": ("dev", "validation", "valid", "val", "calibration"), "test": ("test",)}
 SHARD = re.compile(r"-\d+-of-\d+$")
 CUT_SHARE, CUT_MOST = 0.1, 2000  # a missing split takes this share of train, and no more texts than that
@@ -81,16 +72,6 @@ class Splits:
         return self.train.second is not None
 
 
-@dataclass(frozen=True)
-class _Table:
-    """The columns in question as they were read."""
-
-    first: list[str]
-    second: list[str] | None
-    labels: RawLabels | None
-    groups: list[str] | None
-
-
 def load_splits(
     source: str | Path,
     *,
@@ -127,8 +108,8 @@ def load_splits(
     """
     known = _find_task(source, task)
     read = _read_all(source)
-    columns = _pick_columns(read.rows["train"], _Columns(text_column, pair_column, label_column, group_column))
-    tables = {name: _to_table(rows, columns) for name, rows in read.rows.items()}
+    columns = pick_columns(read.rows["train"], Columns(text_column, pair_column, label_column, group_column))
+    tables = {name: to_table(rows, columns) for name, rows in read.rows.items()}
     if tables["train"].labels is None:
         raise InputError(
             f"'{source}': no labels found (looked for columns: {', '.join(LABEL_COLUMNS)}); name the column"
@@ -180,11 +161,11 @@ def load_texts(
     if not path.is_file():
         raise InputError(f"'{source}' is no file; a folder or a dataset of the hub has splits to choose from")
     rows = _read_file(path)
-    table = _to_table(rows, _pick_columns(rows, _Columns(text_column, pair_column, label_column, group_column)))
+    table = to_table(rows, pick_columns(rows, Columns(text_column, pair_column, label_column, group_column)))
     return _numbered(table, problem_type, label_names, numbers_will_do=True)
 
 
-def _numbered(table: _Table, kind: str, names: Sequence[str], *, numbers_will_do: bool) -> Texts:
+def _numbered(table: Table, kind: str, names: Sequence[str], *, numbers_will_do: bool) -> Texts:
     """Turn the labels, where there are any, into numbers."""
     labels = table.labels
     numbers = None if labels is None else label_numbers(labels, kind, names, numbers_will_do=numbers_will_do)
@@ -192,16 +173,6 @@ def _numbered(table: _Table, kind: str, names: Sequence[str], *, numbers_will_do
 
 
 # ---- finding --------------------------------------------------------------------------------------------------------
-
-
-@dataclass(frozen=True)
-class _Columns:
-    """Columns asked for by name; None is found by convention."""
-
-    text: str | None = None
-    pair: str | None = None
-    label: str | None = None
-    group: str | None = None
 
 
 def _find_task(source: str | Path, task: str | None) -> Task | None:
@@ -256,86 +227,6 @@ def _read_file(path: Path) -> list[Row]:
     if not rows:
         raise InputError(f"'{path}' has no rows")
     return rows
-
-
-# ---- columns --------------------------------------------------------------------------------------------------------
-
-
-def _pick_columns(rows: list[Row], wanted: _Columns) -> _Columns:
-    """Choose the columns, those of the train split for all, by name or by convention."""
-    place = rows[0].place
-    present = list(dict.fromkeys(name for row in rows for name in row.values))
-    named = [name for name in (wanted.text, wanted.pair, wanted.label) if name is not None]
-    for name in (*named, *([] if wanted.group is None else [wanted.group])):
-        if name not in present:
-            raise InputError(f"{place}: no column '{name}'; the columns are: {', '.join(present)}")
-        if named.count(name) > 1:
-            raise InputError(f"column '{name}' is named twice: text, pair and label are columns of their own")
-    label = wanted.label or next((name for name in LABEL_COLUMNS if name in present), None)
-    if wanted.text is not None:
-        return replace(wanted, label=label)
-    for first, second in PAIR_COLUMNS:
-        if wanted.pair is None and first in present and second in present:
-            return replace(wanted, text=first, pair=second, label=label)
-    for name in TEXT_COLUMNS:
-        if name in present:
-            return replace(wanted, text=name, label=label)
-    raise InputError(f"{place}: no text column among {', '.join(present)}; name it with --text-column")
-
-
-def find_text_columns(
-    rows: Sequence[Row], text_column: str | None = None, pair_column: str | None = None
-) -> tuple[str, str | None]:
-    """Find the column of the text and, for pairs, of the second text.
-
-    Args:
-        rows: Some rows.
-        text_column: The column of the text, if it is known.
-        pair_column: The column of the second text, if it is known.
-
-    Returns:
-        Both names; the second is None for single texts.
-    """
-    found = _pick_columns(list(rows), _Columns(text_column, pair_column))
-    assert found.text is not None
-    return found.text, found.pair
-
-
-def _to_table(rows: list[Row], columns: _Columns) -> _Table:
-    """Pick the columns of the texts and labels."""
-    assert columns.text is not None
-    return _Table(
-        first=[_text_at(row, columns.text) for row in rows],
-        second=None if columns.pair is None else [_text_at(row, columns.pair) for row in rows],
-        labels=None if columns.label is None else _labels_at(rows, columns.label),
-        groups=None if columns.group is None else [str(row.values.get(columns.group)) for row in rows],
-    )
-
-
-def _text_at(row: Row, column: str) -> str:
-    """Take a text, which must say something."""
-    if column not in row.values:
-        raise InputError(f"{row.place}: no column '{column}'; the columns are: {', '.join(row.values)}")
-    text = row.values[column]
-    if not isinstance(text, str) or not text.strip():
-        raise InputError(f"{row.place}: the text in column '{column}' is empty or no text")
-    return text
-
-
-def _labels_at(rows: list[Row], column: str) -> RawLabels | None:
-    """Take the labels, None where a split has none at all; −1 in all rows is GLUE's way to say that."""
-    labels = [row.values.get(column) for row in rows]
-    if all(_is_missing(label) or str(label) == "-1" for label in labels):
-        return None
-    for label, row in zip(labels, rows, strict=True):
-        if _is_missing(label):
-            raise InputError(f"{row.place}: the label in column '{column}' is missing")
-    return RawLabels(labels, [row.place for row in rows])
-
-
-def _is_missing(label: Any) -> bool:
-    """Whether there is no label; an empty list is one, of no class."""
-    return label is None or label != label or (isinstance(label, str) and not label.strip())
 
 
 # ---- splits ---------------------------------------------------------------------------------------------------------

@@ -16,7 +16,7 @@ from itertools import islice
 from pathlib import Path
 from typing import Any, BinaryIO, Literal
 
-from exitpoll.data import find_text_columns
+from exitpoll.columns import find_text_columns
 from exitpoll.engine import Engine, Prediction, Text, check_text
 from exitpoll.errors import InputError
 from exitpoll.folders import read_json, write_json
