@@ -15,7 +15,7 @@ from typing import Any
 from exitpoll.folders import write_text
 from exitpoll.study.cells import Cell, tables
 from exitpoll.study.contests import ALL, SPEEDUPS
-from exitpoll.study.paper import CONTESTS, ROWS
+from exitpoll.study.paper import CONTESTS, FULL, KEPT, ROWS
 
 RESULTS = Path(__file__).parent / "results" / "reproduce"
 PAGE = Path(__file__).parent.parent / "docs" / "results.md"
@@ -66,7 +66,7 @@ def sizes_block(cells: Sequence[Mapping[str, Any]], findings: Findings) -> str:
     """Write how much was trained, chosen and reported on."""
     lines = ["| | encoder | training texts | epochs | calibration texts | test texts | seeds |", "|---" * 7 + "|"]
     for task in findings["tasks"]:
-        runs = {cell["seed"]: cell["run"] for cell in cells if (cell["task"], cell["row"]) == (task, "full model")}
+        runs = {cell["seed"]: cell["run"] for cell in cells if (cell["task"], cell["row"]) == (task, FULL)}
         if runs:
             about = json.loads((PAGE.parent / LINK.format(run=runs[min(runs)])).read_text())
             texts = [f"{about['texts'][split]:,}" for split in ("train", "calibration", "test")]
@@ -109,11 +109,9 @@ def by_task_block(cells: Sequence[Mapping[str, Any]], findings: Findings) -> str
 def kept_block(cells: Sequence[Mapping[str, Any]], findings: Findings) -> str:
     """Write what the best of ours at 2× loses against the full model."""
     lines = ["| at 2× | full model | best of ours above it | speed-up on test texts |", "|---|---|---|---|"]
-    for each in _gains(findings, "best of ours against the full model"):
+    for each in _gains(findings, KEPT):
         if each["speedup"] == 2.0 and each["task"] != ALL:
-            full = [
-                100 * cell["score"] for cell in cells if (cell["task"], cell["row"]) == (each["task"], "full model")
-            ]
+            full = [100 * cell["score"] for cell in cells if (cell["task"], cell["row"]) == (each["task"], FULL)]
             score = f"{sum(full) / len(full):.1f}"
             lines.append(f"| {each['task']} | {score} | {_gain(each)} | {each['speedups'][0]:.2f}× |")
     for each in findings["kept_afresh"]:

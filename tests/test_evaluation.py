@@ -7,9 +7,10 @@ import json
 import numpy as np
 import pytest
 
+from exitpoll.analysis import static_exit
 from exitpoll.calibration import calibrate
 from exitpoll.errors import InputError
-from exitpoll.evaluation import evaluate
+from exitpoll.evaluation import evaluate, mean_gain
 from exitpoll.policy import Policy
 from exitpoll.trace import Trace
 from exitpoll.wording import verdict
@@ -168,3 +169,24 @@ def test_same_answers_have_the_same_intervals():
     assert rows["full model"].score == rows["oracle: agrees for good"].score == rows["oracle: first that agrees"].score
     again = {row.name: row for row in evaluate(random_trace(3, texts=300), Policy("votes", 1.2)).rows}
     assert again["full model"].score.value == rows["full model"].score.value
+
+
+def test_samples_of_a_mean_gain_vary_as_pairs_do():
+    """Of n pairs the mean's standard error is s / √n, with s² over n − 1; texts add nothing where all are alike."""
+    logits = np.zeros((50, 2, 2), dtype=np.float32)
+    logits[:, 0, 0], logits[:, 1, 1] = 1, 1  # the first exit is always wrong, the last always right
+    trace = Trace(logits, layers=(1, 2), labels=np.ones(50, dtype=np.int64))
+    wrong, right = ([(1.0, static_exit(trace, number))] for number in (0, 1))
+    for pairs in ([(right, wrong), (wrong, wrong)], [(right, wrong), (wrong, wrong), (wrong, right), (right, wrong)]):
+        gains = [1, 0, -1, 1][: len(pairs)]
+        sampled = mean_gain(trace, pairs, metric="accuracy", resamples=20_000)
+        assert sampled[0] == pytest.approx(np.mean(gains))
+        assert sampled[1:].mean() == pytest.approx(np.mean(gains), abs=0.02)
+        assert sampled[1:].std() == pytest.approx(np.std(gains, ddof=1) / np.sqrt(len(gains)), rel=0.03)
+
+
+def test_pairs_that_agree_are_as_sure_as_one():
+    trace = random_trace(2, texts=200)
+    pair = [(1.0, static_exit(trace, 2))], [(1.0, static_exit(trace, 0))]
+    one, three = (mean_gain(trace, [pair] * count, metric="accuracy") for count in (1, 3))
+    np.testing.assert_allclose(one, three, atol=1e-12)

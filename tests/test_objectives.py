@@ -160,6 +160,20 @@ class TestEnsemble:
             LOGITS, LABELS, weights=weights
         )
 
+    @given(
+        seed=st.integers(0, 2**31),
+        exits=st.integers(2, 24),
+        weight=st.floats(0, 1, exclude_max=True),
+        weights=st.sampled_from(["uniform", "depth"]),
+    )
+    def test_no_head_is_ever_pushed_away_from_the_right_class(self, seed, exits, weight, weights):
+        logits = 4 * torch.randn(5, exits, 3, generator=torch.Generator().manual_seed(seed), dtype=torch.float64)
+        logits.requires_grad_()
+        labels = torch.tensor([0, 1, 2, 0, 1])
+        ensemble(logits, labels, diversity_weight=weight, weights=weights).backward()
+        right = logits.grad[torch.arange(5), :, labels]  # (texts, exits)
+        assert right.max() <= 1e-12
+
     def test_one_exit_is_relevancy(self):
         assert ensemble(LOGITS[:, :1], LABELS, diversity_weight=0.3) == relevancy(LOGITS[:, :1], LABELS)
 

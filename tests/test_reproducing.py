@@ -14,14 +14,13 @@ from exitpoll.study.clock import Clock
 from exitpoll.study.contests import ALL, Runs, contests
 from exitpoll.study.executing import execute, execute_all
 from exitpoll.study.figures import draw_all
-from exitpoll.study.paper import BINARY, GRID, MULTICLASS, OURS_ROW, PRESETS, ROWS, VARIANTS
+from exitpoll.study.paper import BINARY, GRID, MULTICLASS, NAMED, OURS_ROW, PRESETS, ROWS, VARIANTS
 from exitpoll.study.planning import Plan, check_tasks, group_of
 from exitpoll.study.reproducing import find_all, reproduce, runs_of
 from exitpoll.study.runs import Run
 from exitpoll.trainer import Progress
 from tests.tiny import write_toy_folder
 
-_NAMED = {row.name: row for row in ROWS}
 FAST = TrainingSettings(epochs=1, logs_per_epoch=1)
 
 
@@ -66,6 +65,12 @@ def test_a_name_follows_from_all_settings_and_no_path(plan, data, encoder_folder
     assert str(data) not in json.dumps(run.identity)
 
 
+def test_names_on_the_hub_are_told_apart(plan):
+    run = plan.run("trec", ROWS[0], 0)
+    names = {replace(run, encoder=f"{owner}/bert").name for owner in ("a", "b")}
+    assert len(names) == 2
+
+
 def test_from_runs_to_tables(plan, cache):
     seen = []
     outcomes, failed = execute_all(plan.runs(), cache, advance=lambda *done: seen.append(done[:2]))
@@ -97,7 +102,7 @@ def test_from_runs_to_tables(plan, cache):
     assert "nan" not in table(found, ["trec"], [row.name for row in ROWS], on_dev=True)
     paper = against_paper(found, ["trec"], [row.name for row in ROWS])
     assert "RightTool" not in paper
-    above = 100 * (by_row["DeeBERT"].score - by_row["full model"].score)
+    above = 100 * (by_row["DeeBERT"].score_on_dev - by_row["full model"].score)
     assert f"| DeeBERT | {above:+.1f} (-0.5) |" in paper
 
     again = execute(plan.run("trec", OURS_ROW, 0), cache)
@@ -139,7 +144,7 @@ def test_fewer_texts_held_out(plan, cache):
 
 def test_presets_are_those_of_the_paper(plan):
     preset = replace(plan, presets=True)
-    ours, theirs = (preset.run("trec", next(row for row in ROWS if row.name == name), 0).settings
+    ours, theirs = (preset.run("trec", NAMED[name], 0).settings
                     for name in ("ours, votes", "PABEE"))  # fmt: skip
     assert (ours.learning_rate, ours.batch_size, ours.epochs, ours.diversity_weight) == (2e-5, 16, 4, 0.3)
     assert (theirs.learning_rate, theirs.resolved().diversity_weight) == (2e-5, 0.0)
@@ -148,10 +153,8 @@ def test_presets_are_those_of_the_paper(plan):
 
 
 def test_tables_of_tasks():
-    assert [group_of(task) for task in ("SST-2", "cola", "trec", "ag_news", "nsmc")] == [
-        *("binary", "binary"),
-        *("multiclass", "multiclass", "binary"),
-    ]
+    assert [group_of(task) for task in ("SST-2", "cola", "qnli", "nsmc")] == ["binary"] * 4
+    assert [group_of(task) for task in ("trec", "ag_news")] == ["multiclass"] * 2
     check_tasks([*BINARY, *MULTICLASS], None)
     check_tasks(["nsmc"], "folder")
     with pytest.raises(InputError, match="task 'other' is unknown"):
@@ -206,7 +209,7 @@ def studied(data, encoder_folder, cache):
 
 def test_a_contest_is_fair_and_says_how_sure_it_is(studied):
     plan, outcomes = studied
-    ours = next(row for row in ROWS if row.name == "ours, votes")
+    ours = NAMED["ours, votes"]
     runs = Runs(plan, outcomes)
     against_itself = list(contests(runs, {"nothing": (ours, ours)}, [1.3]))
     assert [(each.task, each.tasks, each.seeds) for each in against_itself] == [
@@ -219,14 +222,14 @@ def test_a_contest_is_fair_and_says_how_sure_it_is(studied):
         assert each.gain.low <= each.gain.value <= each.gain.high
         if "full model" not in each.question:
             assert min(each.speedups) > 1
-    first, second = (row for row in ROWS if row.name in ("ours, patience", "PABEE"))
+    first, second = NAMED["PABEE"], NAMED["ours, patience"]
     there, back = (next(contests(runs, {"q": pair}, [1.3])).gain.value for pair in ((first, second), (second, first)))
     assert there == pytest.approx(-back)
 
 
 def test_a_contest_leaves_out_what_cannot_be(studied):
     plan, outcomes = studied
-    ours = next(row for row in ROWS if row.name == "ours, patience")
+    ours = NAMED["ours, patience"]
     assert not list(contests(Runs(plan, outcomes), {"too fast": (ours, ours)}, [3.5]))
     assert not list(contests(Runs(plan, []), {"nothing was run": (ours, ours)}, [1.3]))
 
@@ -270,11 +273,14 @@ def test_answers_for_glue(encoder_folder, tmp_path):
     lines = (folder / "test.tsv").read_text().splitlines()
     unlabelled = [line.rsplit("\t", 1)[0] for line in lines]
     (folder / "test.tsv").write_text("\n".join(unlabelled) + "\n")
-    plan = Plan(str(encoder_folder), 3, str(folder.parent), ["rte"], [ROWS[0], _NAMED["ours, votes"]], settings=FAST)
+    rows = [NAMED[name] for name in ("full model", "ours, entropy", "ours, votes")]
+    plan = Plan(str(encoder_folder), 3, str(folder.parent), ["rte"], rows, settings=FAST)
     reproduce(plan, tmp_path, with_tables=True, varied=None, advance=lambda *_: None)
     written = sorted(path.relative_to(tmp_path / "submissions") for path in tmp_path.rglob("RTE.tsv"))
-    assert [str(path) for path in written] == ["full-model/RTE.tsv", "ours-votes/RTE.tsv"]
-    answers = (tmp_path / "submissions" / "ours-votes" / "RTE.tsv").read_text().splitlines()
+    in_table = {each["row"] for each in json.loads((tmp_path / "cells.json").read_text())}
+    assert "ours, entropy" in in_table  # that votes has a threshold in the range is not certain
+    assert {str(path.parent) for path in written} == {name.replace(", ", "-").replace(" ", "-") for name in in_table}
+    answers = (tmp_path / "submissions" / "ours-entropy" / "RTE.tsv").read_text().splitlines()
     assert answers[0] == "index\tprediction"
     assert [line.split("\t")[0] for line in answers[1:]] == [str(number) for number in range(len(lines) - 1)]
     classes = {line.rsplit("\t", 1)[1] for line in (folder / "train.tsv").read_text().splitlines()[1:]}
@@ -302,6 +308,52 @@ def test_other_data_of_the_same_name_are_refused(plan, cache, tmp_path):
         execute(replace(run, data=str(tmp_path / "trec")), cache)
 
 
+def test_data_that_a_task_starts_from_are_looked_at_too(plan, data, cache, tmp_path):
+    run = plan.run("rte", ROWS[0], 0)
+    execute(run, cache)
+    write_toy_folder(tmp_path / "snli", train=32, others=16)
+    with pytest.raises(InputError, match="was done with another data of the start of that name"):
+        execute(replace(run, start=replace(run.start, data=str(tmp_path / "snli"))), cache)
+
+
+def test_a_run_whose_weights_are_gone_is_done_anew_and_whole(plan, cache):
+    run = plan.run("trec", OURS_ROW, 1)
+    first = execute(run, cache)
+    assert not (first.folder / "model").exists()
+    (first.folder / "seconds.json").write_text('{"seconds": 1000000}')
+    again = execute(run, cache, keep=True)
+    assert (again.folder / "model").exists()
+    assert again.summary["seconds"] < 1000
+    assert again.summary["scores"] == first.summary["scores"]
+    np.testing.assert_array_equal(again.trace("test").logits, first.trace("test").logits)
+
+
+@pytest.mark.parametrize(
+    ("option", "message"),
+    [
+        (("--held-out", "-5"), "--held-out -5 must be at least 1"),
+        (("--limit", "0"), "--limit 0 must be at least 1"),
+        (("--start-limit", "0"), "--start-limit 0 must be at least 1"),
+        (("--seeds", "0", "0"), "seed 0 is named twice"),
+        (("--methods", "PABEE", "PABEE"), "method PABEE is named twice"),
+        (("--varied", "trec"), "--varied is for figures"),
+    ],
+)
+def test_what_would_be_ignored_or_counted_twice_is_refused(run, data, encoder_folder, tmp_path, option, message):
+    arguments = ["--encoder", encoder_folder, "--data", data, "--out", tmp_path / "o", "--tasks", "trec"]
+    code, _, error = run("reproduce", "multiclass", *arguments, *option)
+    assert code == 2
+    assert message in error
+    assert not (tmp_path / "o").exists()
+
+
+def test_a_task_that_cannot_start_from_another_is_named(plan, tmp_path):
+    assert replace(plan, tasks=["trec", "rte"]).notes() == []
+    alone = replace(plan, tasks=["rte"], data=str(tmp_path))
+    write_toy_folder(tmp_path / "rte", train=32, others=16)
+    assert alone.notes() == [f"rte starts from the plain encoder: '{tmp_path}' has none of: mnli, snli"]
+
+
 def test_time_is_counted_over_all_sittings(tmp_path, monkeypatch):
     now = [100.0]
     monkeypatch.setattr("exitpoll.study.clock.time.monotonic", lambda: now[0])
@@ -318,14 +370,18 @@ def test_time_is_counted_over_all_sittings(tmp_path, monkeypatch):
 def test_two_neighbouring_thresholds_are_mixed_for_a_speedup_between_them(studied):
     plan, outcomes = studied
     runs = Runs(plan, outcomes)
-    row = next(row for row in ROWS if row.name == "ours, patience")
-    mixture = runs.at("trec", [row], 0, 1.2)
+    row = NAMED["ours, patience"]
+    choice = runs.at("trec", [row], 0, 1.2)
+    mixture = choice.mixture
+    assert choice.words.startswith("ours, patience: patience at ")
     assert sum(share for share, _ in mixture) == pytest.approx(1)
     assert {share > 0 for share, _ in mixture} == {True}
     assert runs.at("trec", [row], 0, 3.5) is None
 
 
-@pytest.mark.parametrize("option", [("--method", "pabee"), ("--schedule", "joint"), ("--layer-drop", "0.2")])
+@pytest.mark.parametrize(
+    "option", [("--method", "pabee"), ("--schedule", "joint"), ("--layer-drop", "0.2"), ("--weights", "depth")]
+)
 def test_settings_that_follow_from_the_rows_are_refused(run, data, encoder_folder, tmp_path, option):
     code, _, error = run("reproduce", "--encoder", encoder_folder, "--data", data, "--out", tmp_path / "o", *option)
     assert code == 2

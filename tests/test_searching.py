@@ -80,6 +80,12 @@ def test_a_budget_goes_on_with_other_points(world, tmp_path):
     assert len({run.name for run in world}) > 3
 
 
+def test_after_a_budget_the_rest_of_the_grid_is_tried(world, tmp_path):
+    for budget in (3, 6, None):  # of four points; some are tried twice
+        search(RUN, VOTES, (1.3, 2.3), tmp_path, grid=SMALL, seeds=(0,), budget=budget)
+    assert len({run.name for run in world}) == 4
+
+
 def test_hopeless_trials_end_early(world, tmp_path):
     grid = {"learning_rate": (5e-5, 4e-5, 3e-5, 2e-5, 1e-5, 1e-6, 1e-7, 1e-8)}
     found = search(RUN, VOTES, (1.3, 2.3), tmp_path, grid=grid, seeds=(0, 1, 2))
@@ -116,7 +122,7 @@ def test_the_verb(run, tmp_path, encoder_folder):
     assert "--learning-rate" in printed
 
 
-@pytest.mark.parametrize(("method", "exits"), [("full model", 1), ("DeeBERT", 3)])
+@pytest.mark.parametrize(("method", "exits"), [("full model", 1), ("DeeBERT", 3), ("ours on the full model", 3)])
 def test_the_verb_on_other_methods(run, tmp_path, encoder_folder, method, exits):
     write_toy_folder(tmp_path / "toy", train=64, others=48)
     arguments = ["--encoder", encoder_folder, "--data", tmp_path / "toy", "--out", tmp_path / "s", "--budget", "1"]

@@ -70,6 +70,7 @@ def diversity(
     through_target: bool = False,
     neighbours: int | None = None,
     last: bool = True,
+    shares: Tensor | None = None,
     problem_type: str = SINGLE_LABEL,
 ) -> Tensor:
     """Pull each head away from the earlier head nearest to it: L_div = −Σ_{i≥2} min_{j<i} CE(x_i, x_j).
@@ -80,6 +81,7 @@ def diversity(
         through_target: Let gradient flow into the earlier head x_j too.
         neighbours: Look only at the nearest so many earlier heads; 1 is the paper's shortcut, j = i − 1.
         last: Keep the last head's term (False is the paper's β_L = 0).
+        shares: β_i / λ, how much of every head's term counts, (exits - 1,); all of it by default.
         problem_type: single_label_classification or multi_label_classification.
 
     Returns:
@@ -89,7 +91,8 @@ def diversity(
         logits, closest=closest, neighbours=neighbours, through_target=through_target, problem_type=problem_type
     )
     nearest = pairs.amin(dim=-1)  # (texts or 1, exits - 1)
-    kept = nearest if last else nearest[:, :-1]
+    weighed = nearest if shares is None else nearest * shares
+    kept = weighed if last else weighed[:, :-1]
     return -kept.sum(dim=1).mean()
 
 
@@ -106,6 +109,9 @@ def ensemble(
     problem_type: str = SINGLE_LABEL,
 ) -> Tensor:
     """Make the heads accurate and diverse: L = L_rel + λ L_div, the paper's loss.
+
+    A head's term of diversity weighs no more than its term of relevancy, β_i = min(λ, α_i): otherwise the first heads,
+    which weights by depth make light, would be pushed away from the right class for λ < 1, too.
 
     Args:
         logits: (texts, exits, classes)
@@ -125,12 +131,14 @@ def ensemble(
     loss = relevancy(logits, labels, weights=weights, problem_type=problem_type)
     if diversity_weight == 0 or logits.shape[1] == 1:
         return loss
+    lightest = _exit_weights(weights, logits)[1:] / diversity_weight  # (exits - 1,)
     return loss + diversity_weight * diversity(
         logits,
         closest=closest,
         through_target=through_target,
         neighbours=neighbours,
         last=last,
+        shares=lightest.clamp(max=1),
         problem_type=problem_type,
     )
 

@@ -8,14 +8,13 @@ from statistics import mean, stdev
 from typing import Any
 
 from exitpoll.analysis import static_exit
-from exitpoll.curves import best_of, sweep
+from exitpoll.curves import best_of
 from exitpoll.evaluation import measure
 from exitpoll.policy import Policy
 from exitpoll.study.paper import FULL, PAPER, RANGES, Row
 from exitpoll.study.planning import Plan, group_of
 from exitpoll.study.runs import Outcome
 from exitpoll.tasks import plain_name
-from exitpoll.trace import Trace
 
 FITTED = ("learned", "max_prob")  # whose weights or temperatures are fitted to the texts that thresholds are chosen on
 LINK = "runs/{run}/run.json"  # from where `exitpoll reproduce` writes its tables
@@ -53,14 +52,14 @@ def cell(task: str, row: Row, outcome: Outcome, layers: int, speedups: tuple[flo
     Returns:
         The figure; None where no threshold gives a speed-up in the range.
     """
-    calibration, test = outcome.trace("calibration"), outcome.trace("test")
+    test = outcome.trace("test")
     last = static_exit(test, len(test.layers) - 1)
     policy, decided, on_dev = None, last, None
     if row.share is None:
-        policy = chosen(calibration, row, speedups)
+        policy = chosen(outcome, "calibration", row, speedups)
         if policy is None:
             return None
-        decided, on_dev = policy.decide(test), _chosen_on_dev(test, row, speedups)
+        decided, on_dev = policy.decide(test), _chosen_on_dev(outcome, row, speedups)
     score, below = measure(test, decided, last, metric=test.metric)
     return Cell(
         task=task,
@@ -79,14 +78,14 @@ def cell(task: str, row: Row, outcome: Outcome, layers: int, speedups: tuple[flo
     )
 
 
-def _chosen_on_dev(test: Trace, row: Row, speedups: tuple[float, float]) -> float | None:
+def _chosen_on_dev(outcome: Outcome, row: Row, speedups: tuple[float, float]) -> float | None:
     """Score as the paper does, with the threshold that is best on the very texts reported on.
 
     Strategies that fit weights or temperatures would fit them to these texts, too: they have no such figure.
     """
     if any(str(getattr(way, "strategy", way)) in FITTED for way in row.strategies):
         return None
-    policy = chosen(test, row, speedups)
+    policy, test = chosen(outcome, "test", row, speedups), outcome.trace("test")
     return None if policy is None else policy.decide(test).score(test.metric)
 
 
@@ -96,18 +95,19 @@ def _static_speedup(outcome: Outcome, layers: int) -> float:
     return outcome.summary["fewer_products"] * layers / outcome.run.exits[-1]
 
 
-def chosen(trace: Trace, row: Row, speedups: tuple[float, float]) -> Policy | None:
+def chosen(outcome: Outcome, split: str, row: Row, speedups: tuple[float, float]) -> Policy | None:
     """Take the best threshold and setting in a range of speed-ups: the rule of the paper's tables.
 
     Args:
-        trace: A trace with labels.
+        outcome: What the run left behind.
+        split: On which texts.
         row: The row of the table, with its strategies.
         speedups: The range.
 
     Returns:
         The policy, or None where no threshold gives a speed-up in the range.
     """
-    return best_of(sweep(trace, row.strategies), *speedups)
+    return best_of(outcome.curves(split, row.strategies), *speedups)
 
 
 def cells(plan: Plan, outcomes: Iterable[Outcome]) -> list[Cell]:
@@ -181,7 +181,10 @@ def tables(tasks: Sequence[str], rows: Sequence[str], found: Sequence[Cell], *, 
                 "The same, chosen on the test split itself, as the paper chose on the split it reports; without what "
                 "is fitted:"
             )
-            against = "Points above or below the full model, here (and in the paper, with ALBERT-base):"
+            against = (
+                "Points above or below the full model by these figures, chosen as the paper's were (and in the paper, "
+                "with ALBERT-base):"
+            )
             parts += [f"## {title}", rule, table(found, columns, rows, link=link)]
             parts += [dev, table(found, columns, rows, link=link, on_dev=True)]
             parts += [against, against_paper(found, columns, rows)]
@@ -189,7 +192,7 @@ def tables(tasks: Sequence[str], rows: Sequence[str], found: Sequence[Cell], *, 
 
 
 def against_paper(found: Sequence[Cell], tasks: Sequence[str], rows: Sequence[str]) -> str:
-    """Write how far every method is above the full model, here and in the paper.
+    """Write how far every method is above the full model, here and in the paper, chosen on the texts reported on.
 
     Args:
         found: The figures.
@@ -208,14 +211,13 @@ def against_paper(found: Sequence[Cell], tasks: Sequence[str], rows: Sequence[st
 
 def _above_full(found: Sequence[Cell], task: str, row: str) -> str:
     """Say how far a method is above the full model here and in the paper."""
-    theirs, key = "", plain_name(task)
+    in_paper, key = "", plain_name(task)
     if key in PAPER[row] and key in PAPER[FULL]:
-        theirs = f" ({PAPER[row][key] - PAPER[FULL][key]:+.1f})"
-    here, full = ({each.seed: each.score for each in _at(found, task, name)} for name in (row, FULL))
-    both = [seed for seed in here if seed in full]
-    if not both:
-        return theirs.strip()
-    return f"{100 * mean(here[seed] - full[seed] for seed in both):+.1f}{theirs}"
+        in_paper = f" ({PAPER[row][key] - PAPER[FULL][key]:+.1f})"
+    here, full = ({each.seed: each.score_on_dev for each in _at(found, task, name)} for name in (row, FULL))
+    both = [(ours, theirs) for seed, ours in here.items() if (theirs := full.get(seed)) is not None]
+    gains = [ours - theirs for ours, theirs in both if ours is not None]
+    return f"{100 * mean(gains):+.1f}{in_paper}" if gains else in_paper.strip()
 
 
 def _at(found: Sequence[Cell], task: str, row: str) -> list[Cell]:

@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from exitpoll.analysis import static_exit
-from exitpoll.curves import Curve, sweep
+from exitpoll.curves import Curve
 from exitpoll.evaluation import Estimate, Mixture, estimate, mean_gain
 from exitpoll.policy import Policy
 from exitpoll.study.paper import CONTESTS, Question, Row
@@ -32,10 +32,25 @@ class Gain:
     tasks: int  # averaged over
     seeds: int  # of each, at least
     speedups: tuple[float, float]  # that both ways came to on test texts
+    chosen: tuple[str, ...]  # what the first way was with each seed, in words
+
+
+@dataclass(frozen=True)
+class Choice:
+    """How to decide about test texts at a speed-up, by what calibration texts say."""
+
+    row: str  # by which training
+    policies: tuple[Policy, ...]  # none for a static model
+    mixture: Mixture
+
+    @property
+    def words(self) -> str:
+        """Training, strategies and thresholds."""
+        return f"{self.row}: " + " and ".join(f"{each.name} at {each.threshold:g}" for each in self.policies)
 
 
 class Runs:
-    """The runs of a plan, and what their calibration texts say of thresholds."""
+    """The runs of a plan."""
 
     def __init__(self, plan: Plan, outcomes: Sequence[Outcome]) -> None:
         """Take in runs.
@@ -46,7 +61,6 @@ class Runs:
         """
         self.plan = plan
         self.known = {outcome.run.name: outcome for outcome in outcomes}
-        self._curves: dict[tuple[str, str], list[Curve]] = {}
 
     def of(self, task: str, row: Row, seed: int) -> Outcome | None:
         """Find the run of a cell.
@@ -88,14 +102,7 @@ class Runs:
                 found += [seed] if all(_same_texts(first, trace) for trace in traces) else []
         return found
 
-    def curves(self, outcome: Outcome, row: Row) -> list[Curve]:
-        """Sweep the calibration texts of a run once for each set of strategies."""
-        key = outcome.run.name, str(row.strategies)
-        if key not in self._curves:
-            self._curves[key] = sweep(outcome.trace("calibration"), row.strategies)
-        return self._curves[key]
-
-    def at(self, task: str, rows: Sequence[Row], seed: int, speedup: float) -> Mixture | None:
+    def at(self, task: str, rows: Sequence[Row], seed: int, speedup: float) -> Choice | None:
         """Decide about the test texts at just one speed-up, so that ways can be compared that have few thresholds.
 
         Of the two neighbouring thresholds between which the speed-up lies on calibration texts, each decides about as
@@ -108,20 +115,22 @@ class Runs:
             speedup: The speed-up; a static model has its own.
 
         Returns:
-            The decisions with their shares; None where no threshold is that fast.
+            What was chosen and decided; None where no threshold is that fast.
         """
         mixed = []
         for row in rows:
             outcome = self.needed(task, row, seed)
             if row.share is not None:
                 test = outcome.trace("test")
-                return [(1.0, static_exit(test, len(test.layers) - 1))]
-            found = (_between(curve, speedup) for curve in self.curves(outcome, row))
-            mixed += [(*each, outcome) for each in found if each is not None]
+                return Choice(row.name, (), [(1.0, static_exit(test, len(test.layers) - 1))])
+            found = (_between(curve, speedup) for curve in outcome.curves("calibration", row.strategies))
+            mixed += [(*each, row, outcome) for each in found if each is not None]
         if not mixed:
             return None
-        _, parts, outcome = max(mixed, key=lambda each: each[0])
-        return [(share, policy.decide(outcome.trace("test"))) for share, policy in parts]
+        _, parts, row, outcome = max(mixed, key=lambda each: each[0])
+        test = outcome.trace("test")
+        decided = [(share, policy.decide(test)) for share, policy in parts]
+        return Choice(row.name, tuple(policy for _, policy in parts), decided)
 
 
 def _between(curve: Curve, speedup: float) -> tuple[float, list[tuple[float, Policy]]] | None:
@@ -158,10 +167,12 @@ def contests(
         for speedup in speedups:
             sampled, gains = [], []
             for number, task in enumerate(runs.plan.tasks):
-                pairs, trace = _pairs(runs, task, rows, second, speedup)
+                choices, trace = _choices(runs, task, rows, second, speedup)
                 if trace is not None:
+                    pairs = [(ours.mixture, theirs.mixture) for ours, theirs in choices]
                     sampled.append(mean_gain(trace, pairs, metric=trace.metric, seed=number))
-                    gains.append(Gain(question, task, speedup, estimate(sampled[-1]), 1, len(pairs), _speeds(pairs)))
+                    gain, words = estimate(sampled[-1]), tuple(ours.words for ours, _ in choices)
+                    gains.append(Gain(question, task, speedup, gain, 1, len(pairs), _speeds(pairs), words))
             yield from gains
             if len(gains) > 1:
                 yield _on_average(question, speedup, gains, sampled)
@@ -171,18 +182,18 @@ def _on_average(question: str, speedup: float, gains: Sequence[Gain], sampled: S
     """Average over tasks."""
     first, second = (float(np.mean([each.speedups[side] for each in gains])) for side in (0, 1))
     seeds = min(each.seeds for each in gains)
-    return Gain(question, ALL, speedup, estimate(np.mean(sampled, axis=0)), len(gains), seeds, (first, second))
+    return Gain(question, ALL, speedup, estimate(np.mean(sampled, axis=0)), len(gains), seeds, (first, second), ())
 
 
-def _pairs(
+def _choices(
     runs: Runs, task: str, rows: Sequence[Row], second: Row, speedup: float
-) -> tuple[list[tuple[Mixture, Mixture]], Trace | None]:
+) -> tuple[list[tuple[Choice, Choice]], Trace | None]:
     """Let both ways decide about the test texts, with every seed; no texts where one cannot."""
     seeds = runs.seeds(task, *rows, second)
     sides = [(runs.at(task, rows, seed, speedup), runs.at(task, [second], seed, speedup)) for seed in seeds]
-    pairs = [(ours, theirs) for ours, theirs in sides if ours is not None and theirs is not None]
+    both = [(ours, theirs) for ours, theirs in sides if ours is not None and theirs is not None]
     outcome = runs.of(task, second, seeds[0]) if seeds else None
-    return pairs, outcome.trace("test") if outcome is not None and len(pairs) == len(sides) else None
+    return both, outcome.trace("test") if outcome is not None and len(both) == len(sides) else None
 
 
 def _speeds(pairs: Sequence[tuple[Mixture, Mixture]]) -> tuple[float, float]:

@@ -55,6 +55,8 @@ def execute(
     outcome = Outcome(run, cache / run.name)
     if _is_done(outcome, keep, answer):
         return outcome
+    if (outcome.folder / RUN).exists() and run.prune is None and not (outcome.folder / MODEL).exists():
+        drop(outcome.folder)  # its weights are gone, and it is done anew
     outcome.folder.mkdir(parents=True, exist_ok=True)
     base = None if run.base is None else execute(run.base, cache, keep=True, on_progress=on_progress).folder / MODEL
     clock = Clock(outcome.folder / CLOCK)
@@ -76,16 +78,16 @@ def execute(
     write_json(outcome.folder / RUN, about)
     if not keep and run.prune is None:
         drop(model)
-    return outcome
+    return Outcome(run, outcome.folder)
 
 
 def _is_done(outcome: Outcome, keep: bool, answer: bool) -> bool:
     """Whether there is nothing left to do; refuse what was done with other files of the same names."""
     if not (outcome.folder / RUN).exists():
         return False
-    known = outcome.summary.get("digests", {})
-    for name, digest in outcome.run.digests.items():
-        if known.get(name, digest) != digest:
+    known, now = outcome.summary.get("digests", {}), outcome.run.digests
+    for name in sorted(known.keys() | now.keys()):
+        if known.get(name) != now.get(name):
             raise InputError(f"'{outcome.folder}' was done with another {name} of that name: choose another folder")
     answered = not outcome.summary.get("unlabelled") or outcome.has_unlabelled
     return (not keep or (outcome.folder / MODEL).exists()) and (not answer or answered)
@@ -98,8 +100,6 @@ def _model(outcome: Outcome, base: Path | None, splits: Splits, on_progress: OnP
         return base
     model = outcome.folder / MODEL
     if not model.exists():
-        for split in (*SPLITS, UNLABELLED):  # of an older training
-            (outcome.folder / f"{split}.safetensors").unlink(missing_ok=True)
         _train(outcome.run, base, splits, model, on_progress)
     return model
 

@@ -11,6 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from exitpoll.plots import COLOURS, DASHES, new_figure, save
+from exitpoll.study.paper import FULL
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -68,11 +69,9 @@ def draw_curves(tasks: Findings) -> Figure:
         The picture.
     """
     figure, places = _grid(len(tasks))
-    names = ("DeeBERT", "PABEE", "ours, patience", "ours, votes", "ours, hybrid")
     for axes, (task, found) in zip(places, tasks.items(), strict=False):
-        shown = {name: found["curves"][name] for name in names if name in found["curves"]}
-        full = next((each["score"] for each in found["points"] if each["name"] == "full model"), None)
-        _lines(axes, shown, full)
+        full = next((each["score"] for each in found["points"] if each["name"] == FULL), None)
+        _lines(axes, found["curves"], full)
         axes.set_title(f"{task} ({found['metric'].replace('_', ' ')}, %)", fontsize=10)
     _share_legend(figure, places[0])
     return figure
@@ -176,7 +175,7 @@ def draw_alpha(found: Findings, task: str) -> Figure:
     Returns:
         The picture.
     """
-    figure, axes = _one(f"how soft the targets of every layer are: {task}", "training step", "α = λ·p_c")
+    figure, axes = _one(f"α of every layer through the training: {task}", "training step", "α = λ·p_c")
     values = np.asarray(found["alpha"]["alpha"])  # (lines, exits - 1)
     for number, (layer, shade) in enumerate(zip(found["layers"][1:], _shades(values.shape[1]), strict=True)):
         axes.plot(found["alpha"]["steps"], values[:, number], color=shade, marker=".", label=f"layer {layer}")
@@ -237,7 +236,7 @@ def draw_states(states: Findings, task: str) -> Figure:
 
 
 def draw_values(layers: int = 12, ks: Sequence[float] = (0.0, 0.25, 0.5, 0.75)) -> Figure:
-    """Draw all values that V_l, the most votes for a class over l^k, can take (equation 12).
+    """Draw all values that V_l, the most votes for one of two classes over l^k, can take (equation 12).
 
     Args:
         layers: How many exits there are.
@@ -249,13 +248,14 @@ def draw_values(layers: int = 12, ks: Sequence[float] = (0.0, 0.25, 0.5, 0.75)) 
     figure = new_figure((9, 6))
     places = figure.subplots(2, 2).ravel()
     for axes, k in zip(places, ks, strict=True):
-        layer, votes = np.array([(here, most) for here in range(1, layers + 1) for most in range(1, here + 1)]).T
+        most = [(here, votes) for here in range(1, layers + 1) for votes in range(-(-here // 2), here + 1)]
+        layer, votes = np.array(most).T
         axes.scatter(layer, votes / layer**k, s=12, c=votes, cmap="viridis")
         axes.set_title(f"k = {k:g}", fontsize=10)
         axes.set_xticks(range(1, layers + 1))
         axes.grid(alpha=0.3)
     figure.supxlabel("layer l", fontsize=10)
-    figure.supylabel("V_l for 1 … l votes", fontsize=10)
+    figure.supylabel("V_l for l/2 … l votes", fontsize=10)
     return figure
 
 
@@ -288,7 +288,7 @@ def _grid(tasks: int) -> tuple[Figure, list[Axes]]:
 
 
 def _lines(
-    axes: Axes, curves: Mapping[str, Sequence[Sequence[float]]], full: float | None, name_of_full: str = "full model"
+    axes: Axes, curves: Mapping[str, Sequence[Sequence[float]]], full: float | None, name_of_full: str = FULL
 ) -> None:
     """Draw fronts as steps, over the speed-ups that someone might choose."""
     shown = []

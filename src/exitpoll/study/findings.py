@@ -15,14 +15,13 @@ from exitpoll.evaluation import Mixture, estimate, mean_gain
 from exitpoll.policy import Policy
 from exitpoll.study.cells import Cell
 from exitpoll.study.contests import Runs
-from exitpoll.study.paper import BEST, OURS_ROW, ROWS, VARIANTS, WITHOUT, Row
+from exitpoll.study.paper import BEST, NAMED, OURS_ROW, VARIANTS, WITHOUT, Row
 from exitpoll.study.runs import Outcome
 from exitpoll.trace import Trace
 
 EQUAL_SPEEDUP = 1.3  # at which the paper compares where texts leave
 WITHIN = 0.005  # of the full model's score counts as keeping it
-SHOWN = ("DeeBERT", "RightTool", "FastBERT", "PABEE", "ours, patience", "ours, votes", "ours, entropy", "ours, hybrid")
-_ROWS = {row.name: row for row in ROWS}
+SHOWN = ("DeeBERT", "PABEE", "ours, patience", "ours, votes", "ours, hybrid")  # as curves
 Points = list[list[float]]  # speed-up and score of each
 
 
@@ -40,9 +39,9 @@ def about_task(runs: Runs, task: str, cells: Sequence[Cell]) -> dict[str, Any]:
     seed = runs.plan.seeds[0]
     found: dict[str, Any] = {"points": points(cells, task, seed), "curves": {}}
     for name in SHOWN:
-        outcome = runs.of(task, _ROWS[name], seed)
+        outcome = runs.of(task, NAMED[name], seed)
         if outcome is not None:
-            found["curves"][name] = front(outcome.trace("test"), _ROWS[name].strategies)
+            found["curves"][name] = front(outcome.trace("test"), NAMED[name].strategies)
     ours = runs.of(task, OURS_ROW, seed)
     if ours is not None:
         test = ours.trace("test")
@@ -158,7 +157,7 @@ def oracle(runs: Runs, task: str, seed: int) -> dict[str, Any]:
     full = static_exit(calibration, len(calibration.layers) - 1).score(calibration.metric)
     fast = [
         (float(curve.speedup[point]), curve.policy_at(int(point)))
-        for curve in runs.curves(outcome, BEST)
+        for curve in outcome.curves("calibration", BEST.strategies)
         for point in np.flatnonzero(curve.score >= full - WITHIN)
     ]
     decided = max(fast, key=lambda each: each[0])[1].decide(test) if fast else static_exit(test, len(test.layers) - 1)
@@ -278,7 +277,8 @@ def _above_ours(
 def _decided(runs: Runs, task: str, row: Row, seed: int, way: str, speedup: float) -> Mixture | None:
     """Decide by a strategy at a speed-up, or let texts leave at every exit in equal shares."""
     if way != "exits":
-        return runs.at(task, [replace(row, strategies=[way])], seed, speedup)
+        choice = runs.at(task, [replace(row, strategies=[way])], seed, speedup)
+        return None if choice is None else choice.mixture
     test = runs.needed(task, row, seed).trace("test")
     return [(1 / len(test.layers), static_exit(test, number)) for number in range(len(test.layers))]
 

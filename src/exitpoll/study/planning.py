@@ -12,7 +12,7 @@ from exitpoll.encoders import family_of
 from exitpoll.errors import InputError
 from exitpoll.methods import MethodName, Prune, TrainingSettings, Weights
 from exitpoll.pretrained import read_config
-from exitpoll.study.paper import BEYOND, BINARY, MULTICLASS, PRESETS, ROWS, STARTS, TWINS, Row
+from exitpoll.study.paper import BEYOND, BINARY, MULTICLASS, NAMED, PRESETS, ROWS, STARTS, TWINS, Row
 from exitpoll.study.runs import Run
 from exitpoll.tasks import TASKS, plain_name, task_named
 
@@ -76,8 +76,17 @@ class Plan:
         own = dict(row.settings)
         if row.method != "ensemble" or row.share is not None:
             return row.method, own
-        own.setdefault("weights", self.settings.weights or self.weights)
+        own.setdefault("weights", self.weights)
         return ("ensemble", own) if own.get("diversity_weight") != 0 else (TWINS[own["weights"]], {})
+
+    def notes(self) -> list[str]:
+        """Say which tasks start from the plain encoder, where the paper starts from another task."""
+        others = {task: STARTS[name] for task in self.tasks if (name := plain_name(Path(task).name)) in STARTS}
+        return [
+            f"{task} starts from the plain encoder: '{self.data}' has none of: {', '.join(starts)}"
+            for task, starts in others.items()
+            if self.of(task)._start(task, 0) is None
+        ]
 
     def _start(self, task: str, seed: int) -> Run | None:
         """Say from which run a task starts, if from any: RTE from one on entailment."""
@@ -145,11 +154,27 @@ def rows_named(names: Sequence[str] | None) -> list[Row]:
     Returns:
         The rows.
     """
-    known = {row.name: row for row in ROWS}
     for name in names or ():
-        if name not in known:
-            raise InputError(f"method '{name}' is in no table; choose of: {', '.join(known)}")
-    return list(ROWS) if names is None else [known[name] for name in names]
+        if name not in NAMED:
+            raise InputError(f"method '{name}' is in no table; choose of: {', '.join(NAMED)}")
+    return list(ROWS) if names is None else [NAMED[name] for name in names]
+
+
+def check_plan(plan: Plan) -> None:
+    """Refuse sizes below one, and what is named twice and would count twice.
+
+    Args:
+        plan: What is to be reproduced.
+    """
+    for name in ("limit", "held_out", "start_limit"):
+        size = getattr(plan, name)
+        if size is not None and size < 1:
+            raise InputError(f"--{name.replace('_', '-')} {size} must be at least 1")
+    named = {"task": plan.tasks, "method": [row.name for row in plan.rows], "seed": plan.seeds}
+    for kind, names in named.items():
+        twice = [name for name in names if list(names).count(name) > 1]
+        if twice:
+            raise InputError(f"{kind} {twice[0]} is named twice")
 
 
 def check_tasks(tasks: Iterable[str], data: str | None) -> None:
@@ -166,7 +191,7 @@ def check_tasks(tasks: Iterable[str], data: str | None) -> None:
             raise InputError(f"task '{task}' is not known to be on the hub: name a folder that has it with --data")
 
 
-OF_ROWS = ("method", "objective", "schedule", "strategy", "layer_drop")
+OF_ROWS = ("method", "objective", "schedule", "strategy", "layer_drop", "weights")
 
 
 def check_settings(settings: TrainingSettings, *searched: str) -> None:

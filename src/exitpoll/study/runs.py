@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass, replace
 from functools import cache, cached_property
 from pathlib import Path
@@ -12,8 +13,10 @@ from typing import Any
 from numpy.typing import NDArray
 from safetensors.numpy import load_file
 
+from exitpoll.curves import Curve, sweep
 from exitpoll.folders import read_json
 from exitpoll.methods import Prune, TrainingSettings
+from exitpoll.policy import Policy
 from exitpoll.trace import Trace
 
 RUN, MODEL, JOURNAL, MOMENTS = "run.json", "model", "training.jsonl", "moments.safetensors"
@@ -42,10 +45,10 @@ class Run:
 
     @cached_property
     def identity(self) -> dict[str, Any]:
-        """All that the outcome depends on, as plain values; files by their names: `digests` tells them apart."""
+        """All that the outcome depends on, as plain values; files by their names: `digests` tell them apart."""
         return {
-            "task": self.task,
-            "encoder": Path(self.encoder).name,
+            "task": _plain(self.data),
+            "encoder": _plain(self.encoder),
             "settings": asdict(self.settings.resolved()),
             "exits": None if self.exits is None else list(self.exits),
             "limit": self.limit,
@@ -57,12 +60,12 @@ class Run:
 
     @property
     def digests(self) -> dict[str, str]:
-        """Tell files on disk from others of the same names."""
-        return {
-            name: _digest(path)
-            for name, path in (("data", self.data), ("encoder", self.encoder))
-            if Path(path).exists()
-        }
+        """Tell files on disk from others of the same names, and from what the hub has by these names."""
+        places = {"data": self.data, "encoder": self.encoder}
+        found = {name: _digest(place) for name, place in places.items() if Path(place).exists()}
+        start = {} if self.start is None else self.start.digests
+        others = {name: digest for name, digest in start.items() if digest not in found.values()}
+        return found | {f"{name} of the start": digest for name, digest in others.items()}
 
     @cached_property
     def name(self) -> str:
@@ -76,6 +79,11 @@ class Run:
     def base(self) -> Run | None:
         """The run whose model this one prunes or goes on from, if there is one."""
         return self.start if self.prune is None else replace(self, prune=None)
+
+
+def _plain(place: str) -> str:
+    """Name a file or folder wherever it may be; a name on the hub is one as it is."""
+    return Path(place).name if Path(place).is_absolute() or Path(place).exists() else place
 
 
 @cache
@@ -112,6 +120,26 @@ class Outcome:
             The trace.
         """
         return Trace.load(self.folder / f"{split}.safetensors")
+
+    def curves(self, split: str, strategies: Sequence[str | Policy]) -> list[Curve]:
+        """Sweep the thresholds of strategies on a split, once.
+
+        Args:
+            split: "calibration" or "test".
+            strategies: The strategies, with all their settings.
+
+        Returns:
+            Their curves.
+        """
+        key = split, str(strategies)
+        if key not in self._swept:
+            self._swept[key] = sweep(self.trace(split), strategies)
+        return self._swept[key]
+
+    @cached_property
+    def _swept(self) -> dict[tuple[str, str], list[Curve]]:
+        """Keep what was swept."""
+        return {}
 
     @property
     def has_unlabelled(self) -> bool:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import hashlib
 import itertools
 import json
-import math
 import shutil
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -14,7 +13,7 @@ from statistics import mean
 from typing import TYPE_CHECKING, Any
 
 from exitpoll.analysis import static_exit
-from exitpoll.curves import best_point, sweep
+from exitpoll.curves import best_point
 from exitpoll.errors import InputError, MissingExtraError
 from exitpoll.folders import partial_of
 from exitpoll.study.executing import execute
@@ -75,15 +74,16 @@ def search(
     optuna.logging.set_verbosity(optuna.logging.WARNING)
     axes = {name: list(values) for name, values in grid.items() if _matters(name, row)}
     study = _open(run, row, axes, seeds, speedups, folder)
-    total = _size(axes) if budget is None else budget
     if budget is None:
         for point in _left(study, axes):
             study.enqueue_trial(point)
+    before = len(_done(study))  # one that was cut off counts for nothing
+    left = len(_waiting(study)) if budget is None else budget - before
 
     def objective(trial: Trial) -> float:
         chosen = {name: trial.suggest_categorical(name, values) for name, values in axes.items()}
         if advance is not None:
-            advance(len(_done(study)), total, ", ".join(f"{name} {value}" for name, value in chosen.items()))
+            advance(len(_done(study)), before + left, ", ".join(f"{name} {value}" for name, value in chosen.items()))
         settings = replace(run.settings, **chosen)
         scores = [
             _try(replace(run, settings=replace(settings, seed=seed)), row, speedups, folder / "runs", trial, number)
@@ -91,7 +91,6 @@ def search(
         ]
         return mean(scores)
 
-    left = total - len(_done(study))  # one that was cut off counts for nothing
     if left > 0:
         study.optimize(objective, n_trials=left)
     return _best(study)
@@ -127,12 +126,17 @@ def _done(study: Study) -> list[FrozenTrial]:
     return study.get_trials(states=(optuna.trial.TrialState.COMPLETE, optuna.trial.TrialState.PRUNED))
 
 
-def _left(study: Study, axes: Mapping[str, Sequence[Any]]) -> Iterator[dict[str, Any]]:
-    """List the points of the grid that no trial has come to an end at, or is waiting for."""
+def _waiting(study: Study) -> list[FrozenTrial]:
+    """List the trials that are still to come."""
     import optuna
 
-    waiting = study.get_trials(states=[optuna.trial.TrialState.WAITING])
-    known = [trial.params for trial in _done(study)] + [trial.system_attrs["fixed_params"] for trial in waiting]
+    return study.get_trials(states=[optuna.trial.TrialState.WAITING])
+
+
+def _left(study: Study, axes: Mapping[str, Sequence[Any]]) -> Iterator[dict[str, Any]]:
+    """List the points of the grid that no trial has come to an end at, or is waiting for."""
+    known = [trial.params for trial in _done(study)]
+    known += [trial.system_attrs["fixed_params"] for trial in _waiting(study)]
     for values in itertools.product(*axes.values()):
         point = dict(zip(axes, values, strict=True))
         if point not in known:
@@ -142,11 +146,6 @@ def _left(study: Study, axes: Mapping[str, Sequence[Any]]) -> Iterator[dict[str,
 def _matters(name: str, row: Row) -> bool:
     """Whether a setting makes a difference to a method: λ to ours alone."""
     return name != "diversity_weight" or (row.method == "ensemble" and row.share is None)
-
-
-def _size(axes: Mapping[str, Sequence[Any]]) -> int:
-    """Count the points of a grid."""
-    return math.prod(len(values) for values in axes.values())
 
 
 def _try(run: Run, row: Row, speedups: tuple[float, float], cache: Path, trial: Trial, number: int) -> float:
@@ -186,10 +185,10 @@ def score_of(outcome: Outcome, row: Row, speedups: tuple[float, float]) -> float
     Returns:
         The best score of its strategies in the range; of a static model, its score.
     """
-    trace = outcome.trace("calibration")
     if not row.strategies:
+        trace = outcome.trace("calibration")
         return static_exit(trace, len(trace.layers) - 1).score(trace.metric)
-    found = best_point(sweep(trace, row.strategies), *speedups)
+    found = best_point(outcome.curves("calibration", row.strategies), *speedups)
     return float("-inf") if found is None else float(found[0].score[found[1]])
 
 

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable
 from pathlib import Path
 
+from numpy.typing import NDArray
+
 from exitpoll.analysis import static_exit
 from exitpoll.folders import write_text
 from exitpoll.study.cells import chosen
@@ -41,19 +43,28 @@ def write_submissions(plan: Plan, outcomes: Iterable[Outcome], folder: Path) -> 
     for task in plan.tasks:
         for row in plan.rows:
             outcome = known.get(plan.run(task, row, plan.seeds[0]).name)
-            if outcome is not None and outcome.has_unlabelled and plain_name(task) in FILES:
+            if outcome is None or not outcome.has_unlabelled or plain_name(task) not in FILES:
+                continue
+            answers = _answers(task, row, outcome)
+            if answers is not None:
                 path = folder / row.name.replace(", ", "-").replace(" ", "-") / FILES[plain_name(task)]
                 path.parent.mkdir(parents=True, exist_ok=True)
-                write_text(path, "index\tprediction\n" + "\n".join(_lines(task, row, outcome)) + "\n")
+                write_text(path, "index\tprediction\n" + "\n".join(_lines(task, outcome, answers)) + "\n")
                 written.append(path)
     return written
 
 
-def _lines(task: str, row: Row, outcome: Outcome) -> list[str]:
-    """Answer every text of an unlabelled split."""
-    texts, last = outcome.trace("unlabelled"), len(outcome.trace("unlabelled").layers) - 1
-    policy = chosen(outcome.trace("calibration"), row, RANGES[group_of(task)]) if row.share is None else None
-    answers = (static_exit(texts, last) if policy is None else policy.decide(texts)).answer
-    names = texts.about["label_names"]
+def _answers(task: str, row: Row, outcome: Outcome) -> NDArray | None:
+    """Answer every text of an unlabelled split; None where the table has no figure, as no threshold is in its range."""
+    texts = outcome.trace("unlabelled")
+    if row.share is not None:
+        return static_exit(texts, len(texts.layers) - 1).answer
+    policy = chosen(outcome, "calibration", row, RANGES[group_of(task)])
+    return None if policy is None else policy.decide(texts).answer
+
+
+def _lines(task: str, outcome: Outcome, answers: NDArray) -> list[str]:
+    """Write answers as GLUE's server wants them."""
+    names = outcome.trace("unlabelled").about["label_names"]
     said = [names[answer] if plain_name(task) in BY_NAME else str(answer) for answer in answers]
     return [f"{number}\t{answer}" for number, answer in enumerate(said)]

@@ -52,12 +52,12 @@ def search(
     quieten_transformers()
     check_settings(settings or TrainingSettings(), *GRID)
     [row] = rows_named([method])
-    own = {name: value for name, value in row.settings.items() if value != "heads"}  # both stages are searched
+    staged = {"schedule": "two-stage"} if row.settings.get("schedule") == "heads" else {}  # both are searched
     place = Path(data)
     parent, task = (str(place.parent), place.name) if place.is_dir() else (None, data)
     plan = Plan(**known_of(encoder), data=parent, limit=limit, settings=settings or TrainingSettings())
     found = search_grid(
-        plan.run(task, replace(row, settings=own), 0),
+        plan.run(task, replace(row, settings={**row.settings, **staged}), 0),
         row,
         RANGES[group_of(data)],
         out,
@@ -113,7 +113,7 @@ def reproduce(
     from exitpoll.plots import check_installed
     from exitpoll.progress import training_bars
     from exitpoll.study.paper import BINARY, MULTICLASS
-    from exitpoll.study.planning import Plan, check_settings, check_tasks, known_of, rows_named
+    from exitpoll.study.planning import Plan, check_plan, check_settings, check_tasks, known_of, rows_named
     from exitpoll.study.reproducing import reproduce as reproduce_all
     from exitpoll.study.reproducing import write_figures
 
@@ -124,6 +124,8 @@ def reproduce(
     drawn = what in ("figures", "all")
     if drawn:
         check_installed()
+    elif varied is not None:
+        raise InputError(f"--varied is for figures: 'reproduce {what}' draws none")
     plan = Plan(
         **known_of(encoder),
         data=data,
@@ -137,6 +139,9 @@ def reproduce(
         presets=presets,
         pooling=pooling,
     )
+    check_plan(plan)
+    for note in plan.notes():
+        say(note)
     trial = varied
     if drawn and varied is None and methods is None:
         trial = "mrpc" if "mrpc" in wanted else wanted[0]
