@@ -10,9 +10,10 @@ import pytest
 
 from exitpoll import InputError, TrainingSettings
 from exitpoll.study import searching
-from exitpoll.study.paper import GRID, ROWS
+from exitpoll.study.paper import GRID, ROWS, VARIANTS, WITHOUT
+from exitpoll.study.planning import Plan
 from exitpoll.study.runs import Outcome, Run
-from exitpoll.study.searching import search
+from exitpoll.study.searching import read_best, search
 from exitpoll.trainer import Progress
 from tests.tiny import write_toy_folder
 
@@ -120,6 +121,32 @@ def test_the_verb(run, tmp_path, encoder_folder):
     assert code == 0, error
     assert "best of 1 trials" in printed
     assert "--learning-rate" in printed
+    [(key, settings)] = read_best(tmp_path / "s").items()
+    assert key == ("toy", "ours, votes")
+    assert f"--learning-rate {settings['learning_rate']}" in printed
+
+
+def test_a_plan_uses_what_was_found_for_a_task_and_method(encoder_folder, tmp_path):
+    for name in ("trec", "cola"):
+        write_toy_folder(tmp_path / name, train=8, others=8)
+    best = {("trec", "ours, votes"): {"epochs": 4, "diversity_weight": 0.5}, ("trec", "PABEE"): {"epochs": 5}}
+    plan = Plan(str(encoder_folder), 3, str(tmp_path), searched=best)
+    said = {(task, row.name): plan.run(task, row, 0).settings for task in ("trec", "cola") for row in (*ROWS, WITHOUT)}
+    assert {said["trec", name].epochs for name in ("ours, votes", "ours, learned")} == {4}
+    assert {said["trec", name].epochs for name in ("PABEE",)} == {5}
+    others = {said["trec", "full model"].epochs, said["trec", "ours on the full model"].epochs}
+    assert others == {said["cola", "ours, votes"].epochs} == {TrainingSettings().epochs}
+    assert said["trec", "ours, votes"].diversity_weight == 0.5
+    assert plan.run("trec", VARIANTS[0], 0).settings.diversity_weight == 0.1  # which is the point of that row
+    assert plan.run("trec", VARIANTS[0], 0).settings.epochs == 4
+
+
+def test_what_is_no_search_is_refused(tmp_path):
+    with pytest.raises(InputError, match="has no search that came to an end"):
+        read_best(tmp_path)
+    (tmp_path / "best-trec-PABEE.json").write_text('{"task": "trec", "row": "PABEE", "settings": {"magic": 1}}')
+    with pytest.raises(InputError, match="is not what a search writes"):
+        read_best(tmp_path)
 
 
 @pytest.mark.parametrize(("method", "exits"), [("full model", 1), ("DeeBERT", 3), ("ours on the full model", 3)])

@@ -48,6 +48,18 @@ class Row:
     settings: Mapping[str, Any] = field(default_factory=dict)  # beside the method's own
     pooling: str | None = None  # what a head reads, where that is the point
 
+    def trains_as(self, other: Row) -> bool:
+        """Whether another row is of the same kind of training, but for single settings of it.
+
+        Args:
+            other: The other row.
+
+        Returns:
+            Whether what is a good rate for one may be one for the other.
+        """
+        ours, theirs = ((row.method, row.share, row.prune, row.settings.get("schedule")) for row in (self, other))
+        return ours == theirs
+
 
 FULL = "full model"
 OURS = ("votes", "patience", "soft_votes", "entropy", "hybrid", "learned")

@@ -32,6 +32,7 @@ class Plan:
     start_limit: int | None = None  # of training texts of a task that another starts from
     settings: TrainingSettings = field(default_factory=TrainingSettings)
     presets: bool = False  # whether the paper's settings of each task are used
+    searched: Mapping[tuple[str, str], Mapping[str, Any]] = field(default_factory=dict)  # settings by task and row
     pooling: str = "mean"
     weights: Weights = "uniform"  # of ours; the paper weighs by depth where layers share no weights
     special: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)  # fields that differ for some tasks
@@ -64,7 +65,8 @@ class Plan:
         preset = dict(PRESETS.get(plain_name(Path(task).name), {})) if self.presets else {}
         if method != "ensemble":
             preset.pop("diversity_weight", None)
-        settings = replace(self.settings, method=method, seed=seed, **{**preset, **own})
+        better = self._searched(task, replace(row, method=method))
+        settings = replace(self.settings, method=method, seed=seed, **{**preset, **better, **own})
         exits = None if row.share is None else (max(1, round(row.share * self.layers)),)
         alone = settings.schedule == "heads"  # heads trained alone stand on the full model, the first of the rows
         start = self.run(task, ROWS[0], seed) if alone else self._start(task, seed)
@@ -78,6 +80,12 @@ class Plan:
             return row.method, own
         own.setdefault("weights", self.weights)
         return ("ensemble", own) if own.get("diversity_weight") != 0 else (TWINS[own["weights"]], {})
+
+    def _searched(self, task: str, row: Row) -> Mapping[str, Any]:
+        """Give what a search found for a row, or for another of the same training."""
+        name = plain_name(Path(task).name)
+        alike = [other for other in ROWS if other.name == row.name] + [other for other in ROWS if other.trains_as(row)]
+        return next((found for other in alike if (found := self.searched.get((name, other.name)))), {})
 
     def notes(self) -> list[str]:
         """Say which tasks start from the plain encoder, where the paper starts from another task."""

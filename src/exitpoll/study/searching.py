@@ -7,7 +7,7 @@ import itertools
 import json
 import shutil
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from statistics import mean
 from typing import TYPE_CHECKING, Any
@@ -15,10 +15,11 @@ from typing import TYPE_CHECKING, Any
 from exitpoll.analysis import static_exit
 from exitpoll.curves import best_point
 from exitpoll.errors import InputError, MissingExtraError
-from exitpoll.folders import partial_of
+from exitpoll.folders import partial_of, read_json, write_json
 from exitpoll.study.executing import execute
-from exitpoll.study.paper import GRID, Row
+from exitpoll.study.paper import GRID, NAMED, Row
 from exitpoll.study.runs import MODEL, Outcome, Run
+from exitpoll.tasks import plain_name
 from exitpoll.trainer import Progress
 
 if TYPE_CHECKING:
@@ -26,6 +27,7 @@ if TYPE_CHECKING:
     from optuna.trial import FrozenTrial
 
 STORAGE = "search.sqlite3"
+BEST_FILE = "best-{task}-{row}.json"
 
 
 @dataclass(frozen=True)
@@ -93,7 +95,32 @@ def search(
 
     if left > 0:
         study.optimize(objective, n_trials=left)
-    return _best(study)
+    found = _best(study)
+    file = folder / BEST_FILE.format(task=plain_name(run.task), row=row.name.replace(", ", "-").replace(" ", "-"))
+    write_json(file, {"task": plain_name(run.task), "row": row.name, **asdict(found)})
+    return found
+
+
+def read_best(folder: Path) -> dict[tuple[str, str], dict[str, Any]]:
+    """Read what searches found.
+
+    Args:
+        folder: The folder of one search or of several.
+
+    Returns:
+        The best settings by task and row.
+    """
+    files = sorted(folder.glob(BEST_FILE.format(task="*", row="*")))
+    if not files:
+        raise InputError(f"'{folder}' has no search that came to an end: 'exitpoll search --out {folder}' does one")
+    found = {}
+    for file in files:
+        best = read_json(file) or {}
+        settings = best.get("settings")
+        if not isinstance(settings, dict) or not settings.keys() <= GRID.keys() or best.get("row") not in NAMED:
+            raise InputError(f"'{file}' is not what a search writes")
+        found[str(best.get("task")), str(best["row"])] = settings
+    return found
 
 
 def _open(

@@ -67,6 +67,7 @@ def search(
     )
     say(f"best of {found.trials} trials ({found.pruned} ended early): {100 * found.score:.1f} on the calibration split")
     say(" ".join(f"--{name.replace('_', '-')} {value}" for name, value in found.settings.items()))
+    say(f"'exitpoll reproduce --searched {out}' uses them for this task and method")
 
 
 @app.command
@@ -85,6 +86,7 @@ def reproduce(
     start_limit: int | None = None,
     varied: str | None = None,
     presets: bool = False,
+    searched: Path | None = None,
     pooling: Literal["mean", "first", "pooler"] = "mean",
     settings: Annotated[TrainingSettings | None, Parameter(name="*")] = None,
 ) -> None:
@@ -107,6 +109,7 @@ def reproduce(
             figures; mrpc by default, or the first task; none by default where methods are named.
         presets: Use the paper's settings of each task (its Table 5), whatever else is said; it has none for cola
             and qqp.
+        searched: A folder of `exitpoll search`; what it found for a task and method is used there, before presets.
         pooling: What a head reads.
         settings: How to train, the same for all methods.
     """
@@ -116,6 +119,7 @@ def reproduce(
     from exitpoll.study.planning import Plan, check_plan, check_settings, check_tasks, known_of, rows_named
     from exitpoll.study.reproducing import reproduce as reproduce_all
     from exitpoll.study.reproducing import write_figures
+    from exitpoll.study.searching import read_best
 
     quieten_transformers()
     wanted = tasks or {"binary": BINARY, "multiclass": MULTICLASS}.get(what, (*BINARY, *MULTICLASS))
@@ -137,6 +141,7 @@ def reproduce(
         start_limit=start_limit,
         settings=settings or TrainingSettings(),
         presets=presets,
+        searched={} if searched is None else read_best(searched),
         pooling=pooling,
     )
     check_plan(plan)
