@@ -8,20 +8,23 @@ fills the marked blocks of that page from experiments/results/reproduce/.
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping, Sequence
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
+from statistics import mean
 from typing import Any
 
 from exitpoll.folders import write_text
 from exitpoll.study.cells import Cell, tables
 from exitpoll.study.contests import ALL, SPEEDUPS
-from exitpoll.study.paper import CONTESTS, FULL, KEPT, ROWS
+from exitpoll.study.paper import CONTESTS, FULL, KEPT, PAPER, ROWS
 
 RESULTS = Path(__file__).parent / "results" / "reproduce"
 PAGE = Path(__file__).parent.parent / "docs" / "results.md"
 LINK = "results/runs/{run}.json"
 Gains = Sequence[Mapping[str, Any]]
 Findings = Mapping[str, Any]
+LAMBDA = 0.2  # of all runs but the variants
 
 
 ASKED = {  # what the paper's readers want to know, by the contest that answers it
@@ -60,8 +63,97 @@ def _answer(findings: Findings, question: str) -> str:
     below = [f"{speed:g}×" for speed, each in here.items() if each["gain"]["high"] < 0]
     verdict = [f"yes at {', '.join(above)}"] * bool(above) + [f"on the contrary at {', '.join(below)}"] * bool(below)
     said = " and ".join(verdict) or "not that it could be told from nought"
-    shown = ", ".join(f"{_gain(each)} at {speed:g}×" for speed, each in here.items() if speed in (1.5, 2.0, 3.0))
-    return f"{said[0].upper()}{said[1:]}: {shown}."
+    return f"{said[0].upper()}{said[1:]}: {_said_at(findings, question, (1.5, 2.0, 3.0))}."
+
+
+def _said_at(findings: Findings, question: str, speedups: Sequence[float]) -> str:
+    """Say how far the first way is above the second, on average over the tasks, at some speed-ups."""
+    here = [each for each in _gains(findings, question) if each["task"] == ALL and each["speedup"] in speedups]
+    return ", ".join(f"{_gain(each)} at {each['speedup']:g}×" for each in here)
+
+
+def points_block(cells: Sequence[Mapping[str, Any]], findings: Findings) -> str:
+    """Hold the paper's claims against the findings, one by one."""
+    lines = ["| the paper | here |", "|---|---|"]
+    return "\n".join([*lines, *(f"| {claim} | {found} |" for claim, found in _points(cells, findings))])
+
+
+def _points(cells: Sequence[Mapping[str, Any]], findings: Findings) -> Iterator[tuple[str, str]]:
+    """Give every claim with what was found of it."""
+    tasks = [each for each in findings["tasks"].values() if "oracle" in each]
+    yield "ours by votes is the best of all methods on every task (Tables 2, 3)", _wins(cells)
+    same = "ours against PABEE, both by patience"
+    yield "our loss beats PABEE's by the same strategy (curves)", _answer(findings, same)
+    yield "votes improve on patience in most cases (curves)", _answer(findings, "votes against patience")
+    yield (
+        "votes are above entropy below 1.4×, entropy is surprisingly good above 1.6× (effect of k)",
+        f"Entropy is above votes: {_said_at(findings, 'entropy against votes', SPEEDUPS)}.",
+    )
+    yield "so a hybrid is suggested", _answer(findings, "hybrid against the best published")
+    gains = {each["name"]: each["above_ours"] for each in findings["variants"]}
+    others = ", ".join(f"{name} {_gain({'gain': gains[name]['votes']})}" for name in ("λ = 0", "λ = 0.1", "λ = 0.3"))
+    yield "λ = 0.2 is best, λ = 0 worst (effect of λ, SST-2)", f"On TREC, by votes at 2×, above λ = 0.2: {others}."
+    ends = [[100 * each["alpha"]["alpha"][-1][layer] / LAMBDA for layer in (0, -1)] for each in tasks]
+    yield (
+        "targets of deeper layers are softer: α comes nearer to λ (MRPC)",
+        f"At the end α is {_span(first for first, _ in ends)} of λ at the second layer, and "
+        f"{_span(last for _, last in ends)} at the last.",
+    )
+    shares = [[100 * row[at] for at, row in enumerate(each["closest"][1:])] for each in tasks]  # the layer before
+    yield (
+        "the nearest earlier layer is mostly the one before (MRPC)",
+        f"For {_span(sum(each[1:6]) / 5 for each in shares)} of the texts at layers 3 to 7, and for "
+        f"{_span(sum(each[6:]) / len(each[6:]) for each in shares)} at deeper ones.",
+    )
+    early = [_early(each["leaving"]) for each in tasks]
+    yield (
+        "at 1.3×, by entropy more texts leave early, by patience and votes in the middle (appendix)",
+        f"After a third of the layers, {_span(each['entropy'] for each in early)} of all texts have left with the "
+        f"right answer by entropy, {_span(each['patience'] for each in early)} by patience and "
+        f"{_span(each['votes'] for each in early)} by votes.",
+    )
+    alike = [[list(steps.values())[at]["alike"] for at in (0, -1)] for steps in findings["states"].values()]
+    yield (
+        "states of adjacent layers come closer with training (t-SNE, SST-2)",
+        "On TREC, the cosine of what neighbouring heads read goes "
+        + " and ".join(
+            f"from {first:.2f} to {last:.2f} {name}"
+            for name, (first, last) in zip(findings["states"], alike, strict=True)
+        )
+        + ".",
+    )
+    alone = _gain({"gain": gains["weights alike"]["votes"]})
+    yield (
+        "on BERT, all heads weighed alike do poorly (appendix)",
+        f"On TREC, by votes at 2×, {alone} above weights by depth.",
+    )
+    last = _gain({"gain": gains["last head not diverse"]["votes"]})
+    yield "leaving out the last head's diversity is sometimes better (appendix)", f"On TREC, by votes at 2×: {last}."
+
+
+def _wins(cells: Sequence[Mapping[str, Any]]) -> str:
+    """Say on which tasks ours by votes is the best of the paper's methods, chosen as the paper chose."""
+    scores: dict[str, dict[str, list[float]]] = defaultdict(lambda: defaultdict(list))
+    for each in cells:
+        if each["row"] in PAPER and each["row"] != FULL and each["score_on_dev"] is not None:
+            scores[each["task"]][each["row"]].append(each["score_on_dev"])
+    means = {task: {row: mean(known) for row, known in rows.items()} for task, rows in scores.items()}
+    best = {task: [row for row in rows if rows[row] == max(rows.values())] for task, rows in means.items()}
+    won = [task for task, rows in best.items() if "ours, votes" in rows]
+    others = "; ".join(f"on {task} {' and '.join(rows)}" for task, rows in best.items() if task not in won)
+    ours = f"On {len(won)} of {len(best)} tasks" + (f" ({', '.join(won)})" if won else "")
+    return f"{ours}, chosen as in the paper. Best elsewhere: {others}."
+
+
+def _early(leaving: Mapping[str, Mapping[str, Any]]) -> dict[str, float]:
+    """Say how many of all texts, in %, have left with the right answer after a third of the layers."""
+    return {name: 100 * sum(each["shares"][: len(each["shares"]) // 3]) for name, each in leaving.items()}
+
+
+def _span(values: Iterable[float]) -> str:
+    """Write the least and the largest of some percentages."""
+    known = sorted(round(value) for value in values)
+    return f"{known[0]} to {known[-1]} %" if known[0] < known[-1] else f"{known[0]} %"
 
 
 def sizes_block(cells: Sequence[Mapping[str, Any]], findings: Findings) -> str:
@@ -153,6 +245,7 @@ def variants_block(cells: Sequence[Mapping[str, Any]], findings: Findings) -> st
 
 BLOCKS: dict[str, Callable[[Sequence[Mapping[str, Any]], Findings], str]] = {
     "answers": answers_block,
+    "points": points_block,
     "sizes": sizes_block,
     "tables": tables_block,
     "contests": contests_block,
