@@ -105,8 +105,10 @@ class TestLearned:
             assert np.isfinite(candidate.opinion.score).all()
 
     def test_many_texts_are_drawn_from(self, monkeypatch):
+        trace = random_trace(0, texts=100)
+        whole = fit_learned(trace)
         monkeypatch.setattr(module, "FITTED_ON", 50)
-        assert fit_learned(random_trace(0, texts=100)) != fit_learned(random_trace(0, texts=50))
+        assert fit_learned(trace) != whole
 
     def test_every_label_of_several(self):
         trace = multi_label_trace(0)

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import csv
+
+import numpy as np
 import pytest
 import torch
 from safetensors.torch import load_file
@@ -59,6 +62,86 @@ def test_train_on_pairs_with_chosen_exits(run, encoder_folder, tmp_path):
     assert code == 0, err
     assert "was cut from train with seed 0" in out
     assert "32 of" in out
+    config, training = (read_json(tmp_path / "m" / f"{name}.json") for name in ("config", "training"))
+    assert (config["exits"], config["pooling"]) == ([1, 3], "first")
+    assert training["settings"]["method"] == "pabee"
+    assert training["pairs"]
+
+
+def test_columns_of_other_names_from_training_to_predicting(run, encoder_folder, tmp_path):
+    write_tsv(tmp_path / "d" / "train.tsv", toy_rows(240, pairs=True), ("review", "reply", "stars"))
+    columns = ("--text-column", "review", "--pair-column", "reply")
+    both, model = (*columns, "--label-column", "stars"), tmp_path / "m"
+    data = ("--data", tmp_path / "d", *both)
+    shape = ("--head", "linear", "--shared-head", "--select", "last", "--precision", "fp32", "--objective", "relevancy")
+    steps = [
+        ("train", "--encoder", encoder_folder, *data, "--task", "rte", "--out", model, *shape, *FAST),
+        ("record", model, *data, "--out", tmp_path / "t"),
+        (
+            "calibrate",
+            model,
+            "--trace",
+            tmp_path / "t",
+            "--max-drop",
+            "0.9",
+            "--confidence",
+            "0.8",
+            "--strategy",
+            "entropy",
+        ),
+        ("evaluate", model, *data),
+    ]
+    for words in steps:
+        code, _, err = run(*words)
+        assert code == 0, (words, err)
+    config, training = (read_json(model / f"{name}.json") for name in ("config", "training"))
+    assert (config["head"], config["shared_head"]) == ("linear", True)
+    chosen = {name: training["settings"][name] for name in ("select", "precision", "objective")}
+    assert chosen == {"select": "last", "precision": "fp32", "objective": "relevancy"}
+    assert read_json(model / "policy.json")["certificate"]["promise"]["confidence"] == 0.8
+    (tmp_path / "in.csv").write_text("review,reply\ngood film,yes\n,no\n")
+    options = (*columns, "--on-error", "skip", "--threads", "1", "--output", tmp_path / "out.csv")
+    code, out, err = run("predict", model, "--input", tmp_path / "in.csv", *options)
+    assert code == 0, err
+    assert "1 rows were skipped" in out
+    assert len((tmp_path / "out.csv").read_text().splitlines()) == 3
+
+
+@pytest.mark.parametrize(
+    ("kind", "labels", "answer"),
+    [("multi_label_classification", "x|y", ("x|y", "x", "y", "")), ("regression", "1.5", None)],
+)
+def test_other_problems_from_training_to_predicting(run, encoder_folder, tmp_path, kind, labels, answer):
+    rows = [(text, labels if number % 2 else labels[-1]) for number, (text, _) in enumerate(toy_rows(60))]
+    write_tsv(tmp_path / "d" / "train.tsv", rows)
+    model, data = tmp_path / "m", ("--data", tmp_path / "d")
+    for words in (
+        (
+            "train",
+            "--encoder",
+            encoder_folder,
+            *data,
+            "--problem-type",
+            kind,
+            "--objective",
+            "relevancy",
+            "--out",
+            model,
+            *FAST,
+        ),
+        ("record", model, *data, "--out", tmp_path / "t"),
+        ("calibrate", model, "--trace", tmp_path / "t", "--speedup", "1.1"),
+        ("evaluate", model, *data),
+        ("predict", model, "--input", tmp_path / "d" / "train.tsv", "--output", tmp_path / "out.csv"),
+    ):
+        code, _, err = run(*words)
+        assert code == 0, (words, err)
+    with (tmp_path / "out.csv").open(newline="") as file:
+        said = {row["predicted"] for row in csv.DictReader(file)}
+    if answer is None:
+        assert all(np.isfinite(float(value)) for value in said)
+    else:
+        assert said <= set(answer)
 
 
 def test_train_below_a_classifier_leaves_it_alone(run, data, classifier_folder, tmp_path):
@@ -91,6 +174,7 @@ class TestRefusals:
             assert code == 2
             assert printed == ""
             assert message in err
+            assert "unexpected" not in err  # as a crash is named
             assert err.startswith("exitpoll: ")
             assert err.count("\n") == 1
             assert sorted(path.name for path in tmp_path.iterdir()) == before

@@ -191,11 +191,14 @@ def test_logits_that_are_no_numbers_are_reported(recorded, run, tmp_path):
     logits[:3, 1] = np.nan
     Trace(logits, np.array(test.labels), test.layers, test.about).save(tmp_path / "broken")
     Policy("margin", 0.5).save(tmp_path / "p.json")
-    code, out, err = run(
-        "evaluate", recorded / "model", "--trace", tmp_path / "broken", "--policy", tmp_path / "p.json"
-    )
-    assert code == 0, err
-    assert "3 of 120 texts have logits that are not finite" in out
+    for words in (
+        ("evaluate", recorded / "model", "--trace", tmp_path / "broken", "--policy", tmp_path / "p.json"),
+        ("calibrate", recorded / "model", "--trace", tmp_path / "broken", "--speedup", "1.1", "--out", tmp_path / "c"),
+        ("sweep", tmp_path / "broken", "--strategies", "margin"),
+    ):
+        code, out, err = run(*words)
+        assert code == 0, err
+        assert "3 of 120 texts have logits that are not finite" in out
 
 
 class TestRefusals:
@@ -205,6 +208,7 @@ class TestRefusals:
             code, _, err = run(*arguments)
             assert code == 2
             assert message in err
+            assert "unexpected" not in err  # as a crash is named
             assert err.startswith("exitpoll: ")
             assert err.count("\n") == 1
 
@@ -280,7 +284,7 @@ class TestRefusals:
         trace = ("--trace", recorded / "test.safetensors", "--speedup", "2")
         refused("is no folder; name the model folder", "calibrate", tmp_path / "none", *trace)
         data = ("--data", recorded / "data", "--out", tmp_path / "t")
-        refused("none", "record", tmp_path / "none", *data)
+        refused("does not exist, and is no name of the hub", "record", tmp_path / "none", *data)
 
     def test_models_of_another_kind(self, refused, recorded, encoder_folder, classifier_folder, tmp_path):
         texts = write_tsv(tmp_path / "d.tsv", toy_rows(5))
@@ -325,11 +329,15 @@ class TestRefusals:
 
     def test_broken_certificates(self, refused, recorded, tmp_path):
         arguments = ("--trace", recorded / "test.safetensors", "--policy", tmp_path / "p.json")
-        for certificate in ({"met": True, "promise": []}, {"met": True, "promise": {"risk": "x"}}, "x"):
+        for certificate, message in (
+            ({"met": True, "promise": []}, "the promise in the policy's certificate is broken"),
+            ({"met": True, "promise": {"risk": "x"}}, "risk 'x' is unknown"),
+            ("x", "must be names with values"),
+        ):
             write_json(
                 tmp_path / "p.json", {"version": 1, "strategy": "votes", "threshold": 1, "certificate": certificate}
             )
-            refused("", "evaluate", recorded / "model", *arguments)
+            refused(message, "evaluate", recorded / "model", *arguments)
 
     def test_a_column_that_is_not_there(self, refused, recorded, tmp_path):
         Policy("margin", 0.5).save(tmp_path / "p.json")

@@ -40,6 +40,42 @@ def batches(lengths, size):
         yield Batch(numbers, {"input_ids": [[int(number)] * int(lengths[start]) for number in numbers]})
 
 
+def test_whoever_never_leaves_runs_each_layer_once_and_asks_one_head():
+    """Law 3: an engine that never fires does what the plain encoder does, and no more."""
+    ran, asked = [], []
+
+    class Counting(Numbers):
+        def advance(self, state, layers):
+            ran.extend(layers)
+            return state
+
+        def answer(self, state, exit_number, rows=None):
+            asked.append(exit_number)
+            return super().answer(state, exit_number, rows)
+
+        def gather(self, parts):
+            raise AssertionError("nobody joins")
+
+    left = list(Flow(Counting(False, 8), Policy(), 8).run(batches(np.full(40, 5), 8)))
+    assert sum(len(each.numbers) for each in left) == 40
+    assert (ran, asked) == ([1, 2, 3, 4, 5, 6] * 5, [4] * 5)
+
+
+def test_a_text_whose_numbers_are_none_leaves_last():
+    """Law 5, live: all others leave at once."""
+
+    class Broken(Numbers):
+        def answer(self, state, exit_number, rows=None):
+            said = super().answer(state, exit_number, rows)
+            said[(state if rows is None else state[rows]) == 7] = np.nan
+            return said
+
+    found = {}
+    for left in Flow(Broken(False, 8), Policy("max_prob", 0.0), 8).run(batches(np.full(20, 5), 8)):
+        found |= dict.fromkeys(left.numbers.tolist(), left.exit_number)
+    assert found == {number: 4 if number == 7 else 0 for number in range(20)}
+
+
 @pytest.mark.parametrize("shares_layers", [False, True])
 def test_every_text_leaves_once_where_its_policy_says(monkeypatch, shares_layers):
     for seed in range(300):

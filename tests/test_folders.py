@@ -11,6 +11,7 @@ from exitpoll.folders import check_free, publish, read_json, write_json
 def test_a_new_or_empty_folder_is_free(tmp_path):
     check_free(tmp_path / "new", overwrite=False)
     check_free(tmp_path, overwrite=False)
+    assert list(tmp_path.iterdir()) == []
 
 
 @pytest.fixture

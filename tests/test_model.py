@@ -55,9 +55,12 @@ class TestOutput:
         assert len(build(shared_head=True).heads) == 1
 
     def test_gradient_checkpointing_gives_the_same_gradients(self):
-        gradients = []
+        gradients, calls = [], []
         for checkpointing in (False, True):
             model = build().train()
+            model.encoder.encoder.layer[0].attention.register_forward_hook(
+                lambda *_, at=checkpointing: calls.append(at)
+            )
             for part in model.modules():
                 if isinstance(part, torch.nn.Dropout):
                     part.p = 0.0
@@ -66,6 +69,7 @@ class TestOutput:
             model(**tokens(0), labels=torch.tensor([0, 1, 2, 0])).loss.backward()
             gradients.append(model.encoder.embeddings.word_embeddings.weight.grad)
         torch.testing.assert_close(gradients[0], gradients[1])
+        assert calls == [False, True, True]  # with checkpoints, a layer is run again on the way back
 
 
 class TestFromEncoder:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import io
 import json
+from contextlib import nullcontext
 from dataclasses import replace
 
 import numpy as np
@@ -104,10 +105,11 @@ def test_parquet_makes_text_of_what_it_has_no_type_for(engine, tmp_path):
     assert (found["large"], found["nothing"], found["within"]) == (str(2**70), "{}", "[{}]")
 
 
-@pytest.mark.parametrize("after", [0, 1, 3])
+@pytest.mark.parametrize("kind", ["csv", "tsv", "jsonl", "parquet"])
+@pytest.mark.parametrize("after", [1, 3])
 @pytest.mark.parametrize("torn", [b"", b"half a li"])
-def test_a_killed_job_resumes_without_a_lost_or_doubled_row(engine, source, tmp_path, after, torn):
-    out = tmp_path / "out.csv"
+def test_a_killed_job_resumes_without_a_lost_or_doubled_row(engine, source, tmp_path, kind, after, torn):
+    out, whole = tmp_path / f"out.{kind}", tmp_path / f"whole.{kind}"
 
     def kill(done, depth):
         if done >= 8 * after:
@@ -116,15 +118,44 @@ def test_a_killed_job_resumes_without_a_lost_or_doubled_row(engine, source, tmp_
     with pytest.raises(KeyboardInterrupt):
         predict_file(engine, source, out, advance=kill)
     assert not out.exists()
-    with (tmp_path / "out.csv.partial").open("ab") as file:
+    with (tmp_path / f"out.{kind}.partial").open("ab") as file:
         file.write(torn)  # a block that was being written
     with pytest.raises(InputError, match="is a job that was cut off: say --resume"):
         predict_file(engine, source, out)
     done = predict_file(engine, source, out, resume=True)
-    predict_file(engine, source, tmp_path / "whole.csv")
-    assert out.read_bytes() == (tmp_path / "whole.csv").read_bytes()
+    predict_file(engine, source, whole)
+    assert out.read_bytes() == whole.read_bytes()
     assert done.rows == 50
-    assert sorted(path.name for path in tmp_path.iterdir()) == ["in.tsv", "out.csv", "whole.csv"]
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["in.tsv", out.name, whole.name]
+
+
+def test_a_job_killed_before_its_first_block_resumes(engine, source, tmp_path, monkeypatch):
+    """As a process that is killed leaves it, without a chance to clear up."""
+
+    def kill(*_):
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patched:
+        patched.setattr(predicting._Work, "note", kill)
+        patched.setattr(predicting._Work, "dropped_if_nothing_was_done", lambda _: nullcontext())
+        with pytest.raises(KeyboardInterrupt):
+            predict_file(engine, source, tmp_path / "out.csv")
+    assert (tmp_path / "out.csv.partial").stat().st_size > 0
+    predict_file(engine, source, tmp_path / "out.csv", resume=True)
+    predict_file(engine, source, tmp_path / "whole.csv")
+    assert (tmp_path / "out.csv").read_bytes() == (tmp_path / "whole.csv").read_bytes()
+
+
+def test_logits_that_are_no_numbers_are_counted(engine, source, tmp_path, monkeypatch):
+    def answer(state, exit_number, rows=None, known=engine.runtime.answer):
+        said = np.array(known(state, exit_number, rows))
+        said[0] = np.nan
+        return said
+
+    monkeypatch.setattr(engine.runtime, "answer", answer)
+    assert predict_file(engine, source, tmp_path / "out.jsonl", batch_size=50).broken > 0
+    monkeypatch.undo()
+    assert predict_file(engine, source, tmp_path / "whole.jsonl").broken == 0
 
 
 def test_another_job_is_not_resumed(engine, source, tmp_path):

@@ -139,6 +139,7 @@ def test_a_name_with_dollars_is_no_formula(tmp_path):
     found = material()
     about = {**found.comparison.about, "data": "prices_$5_to_$10.csv"}
     save(draw_curves(replace(found.comparison, about=about)), tmp_path / "x.png")
+    assert (tmp_path / "x.png").read_bytes().startswith(b"\x89PNG")
 
 
 def test_it_says_what_is_a_sample_and_what_was_calibrated_on_the_same_texts(tmp_path, monkeypatch):

@@ -113,8 +113,8 @@ class TestTrain:
     def test_best_checkpoint_is_kept(self, encoder_folder, tokenizer, tmp_path):
         settings = replace(FAST, epochs=4, learning_rate=3e-3)
         trained = train(build(encoder_folder), tokenizer, toy_splits(), tmp_path / "m", settings)
-        best = max(line["mean_score"] for line in record_of(tmp_path / "m"))
-        assert np.mean(trained.calibration_scores) == pytest.approx(best)
+        scores = [line["mean_score"] for line in record_of(tmp_path / "m")]
+        assert np.mean(trained.calibration_scores) == pytest.approx(max(scores))
 
     def test_early_stopping(self, encoder_folder, tokenizer, tmp_path):
         settings = replace(FAST, epochs=30, learning_rate=1e-9, head_learning_rate=1e-9, early_stop=2)
@@ -158,8 +158,21 @@ class TestTrain:
 
     def test_bf16_on_a_processor(self, encoder_folder, tokenizer, tmp_path):
         settings = replace(FAST, epochs=1, precision="bf16")
-        trained = train(build(encoder_folder), tokenizer, toy_splits(), tmp_path / "m", settings)
+        model, seen = build(encoder_folder), set()
+        model.encoder.encoder.layer[0].intermediate.dense.register_forward_hook(
+            lambda module, inputs, output: seen.add(output.dtype)
+        )
+        trained = train(model, tokenizer, toy_splits(), tmp_path / "m", settings)
         assert all(weights.dtype == torch.float32 for weights in trained.model.parameters())
+        assert torch.bfloat16 in seen
+
+    def test_heads_have_a_learning_rate_of_their_own(self, encoder_folder, tokenizer, tmp_path):
+        model = build(encoder_folder)
+        before = {name: weights.clone() for name, weights in model.named_parameters()}
+        train(model, tokenizer, toy_splits(), tmp_path / "m", replace(FAST, epochs=1, learning_rate=1e-12))
+        for name, weights in model.named_parameters():
+            is_head = name.startswith("heads.")
+            assert torch.allclose(weights, before[name], rtol=0, atol=1e-9) != is_head, name
 
 
 class TestProblems:

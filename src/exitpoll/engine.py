@@ -27,6 +27,7 @@ class Prediction:
     label: str | tuple[str, ...] | float  # a class, every label that applies, or a value
     probability: float | dict[str, float]  # of the class, or of every label; not a number for a value
     depth: int  # layers it went through
+    is_finite: bool = True  # whether the head said numbers, without which an answer means nothing
 
 
 class Engine:
@@ -128,8 +129,9 @@ class Engine:
     def _predictions(self, left: Left) -> Iterator[tuple[int, Prediction]]:
         """Name the answers."""
         depth = self.runtime.layers[left.exit_number]
-        for row, answer, probability in zip(left.numbers, left.answer, left.probability, strict=True):
-            yield int(row), Prediction(*self._named(answer, probability), depth)
+        found = zip(left.numbers, left.answer, left.probability, left.is_finite, strict=True)
+        for row, answer, probability, is_finite in found:
+            yield int(row), Prediction(*self._named(answer, probability), depth, bool(is_finite))
 
     def _named(self, answer: NDArray, probability: NDArray) -> tuple[str | tuple[str, ...] | float, float | dict]:
         """Turn class numbers into names."""

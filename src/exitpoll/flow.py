@@ -49,6 +49,7 @@ class Left:
     exit_number: int
     answer: NDArray  # (texts,), or (texts, classes)
     probability: NDArray
+    is_finite: NDArray  # (texts,) whether the head said numbers
 
 
 @dataclass
@@ -159,8 +160,9 @@ class Flow:
             if len(leaving):
                 stays = np.ones(len(group), dtype=bool) if stays is None else stays
                 stays[leaving] = False
-                probability = probability_of(group.history[leaving, number], answer, self.policy.problem_type)
-                left.append(Left(group.numbers[leaving], number, answer, probability))
+                heads = group.history[leaving, number]
+                probability = probability_of(heads, answer, self.policy.problem_type)
+                left.append(Left(group.numbers[leaving], number, answer, probability, np.isfinite(heads).all(axis=1)))
         return left, None if stays is None else np.flatnonzero(stays)
 
     def _exits_of(self, group: _Group) -> list[tuple[int, NDArray | None]]:

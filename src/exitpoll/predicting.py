@@ -26,6 +26,7 @@ from exitpoll.writers import WRITERS, check_kind, finish
 BLOCK = 8192  # rows that are answered and written together
 
 PREDICTED = ("predicted", "probability", "depth")
+COUNTED = ("rows", "skipped", "broken", "size", "depth")  # what is noted of a job that is not finished
 
 OnError = Literal["stop", "skip"]
 Advance = Callable[[int, float], None]  # (rows done, mean depth so far)
@@ -37,6 +38,7 @@ class Summary:
 
     rows: int
     skipped: int
+    broken: int  # answered by numbers that are not finite
     mean_depth: float
 
 
@@ -102,13 +104,14 @@ def predict_file(
             written = [_with_prediction(row, each, work.layout) for row, each in zip(block, answered, strict=True)]
             file.write(WRITERS[out.suffix.lower()](written, work.layout.columns, not work.rows).encode("utf-8"))
             depth += sum(each.depth for each in answered if isinstance(each, Prediction))
-            work.note(file, len(block), sum(isinstance(each, str) for each in answered), depth)
+            good = [each for each in answered if isinstance(each, Prediction)]
+            work.note(file, len(block), len(block) - len(good), sum(not each.is_finite for each in good), depth)
             if advance is not None:
                 advance(work.rows, depth / max(1, work.rows - work.skipped))
         if not work.rows:
             raise InputError(f"'{source}' has no rows")
     work.publish()
-    return Summary(work.rows, work.skipped, depth / max(1, work.rows - work.skipped))
+    return Summary(work.rows, work.skipped, work.broken, depth / max(1, work.rows - work.skipped))
 
 
 def predict_lines(
@@ -169,7 +172,7 @@ class _Work:
         self.out, self.identity = out, json.loads(json.dumps(identity))
         self.partial = out.with_name(out.name + ".partial")
         self.progress = out.with_name(out.name + ".progress")
-        self.rows = self.skipped = self.size = self.depth = 0
+        self.rows = self.skipped = self.broken = self.size = self.depth = 0
         self.layout: _Layout | None = None
         if not self.partial.exists():
             return
@@ -182,7 +185,8 @@ class _Work:
             raise InputError(f"'{self.partial}' was begun with another input, model, policy or --on-error")
         if self.partial.stat().st_size < noted["size"]:
             raise InputError(f"'{self.partial}' is shorter than it was; remove it and start anew")
-        self.rows, self.skipped, self.size, self.depth = (noted[name] for name in ("rows", "skipped", "size", "depth"))
+        for name in COUNTED:
+            setattr(self, name, noted[name])
         self.layout = None if noted["layout"] is None else _Layout(**noted["layout"])
 
     def open(self) -> BinaryIO:
@@ -193,16 +197,17 @@ class _Work:
         file.seek(self.size)
         return file
 
-    def note(self, file: BinaryIO, rows: int, skipped: int, depth: int) -> None:
+    def note(self, file: BinaryIO, rows: int, skipped: int, broken: int, depth: int) -> None:
         """Note a block once it is on the disk."""
         file.flush()
         os.fsync(file.fileno())
-        self.rows, self.skipped, self.size, self.depth = self.rows + rows, self.skipped + skipped, file.tell(), depth
+        self.rows, self.skipped, self.broken = self.rows + rows, self.skipped + skipped, self.broken + broken
+        self.size, self.depth = file.tell(), depth
         self._save()
 
     def _save(self) -> None:
         """Write down what is done."""
-        done = {"rows": self.rows, "skipped": self.skipped, "size": self.size, "depth": self.depth}
+        done = {name: getattr(self, name) for name in COUNTED}
         layout = None if self.layout is None else asdict(self.layout)
         write_json(self.progress, {"identity": self.identity, "layout": layout, **done})
 

@@ -48,8 +48,8 @@ def check_threshold(threshold: Any) -> None:
         numbers = np.asarray(0.0 if threshold is None else threshold, dtype=np.float64)
     except (TypeError, ValueError, OverflowError) as error:
         raise InputError(f"threshold {shorten(repr(threshold), 60)} must be a number, or one for each exit") from error
-    if numbers.ndim > 1 or np.isnan(numbers).any():
-        raise InputError(f"threshold {threshold!r} must be a number, or one for each exit")
+    if numbers.ndim > 1 or not np.isfinite(numbers).all():
+        raise InputError(f"threshold {threshold!r} must be a finite number, or one for each exit")
 
 
 @cache

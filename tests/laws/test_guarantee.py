@@ -57,6 +57,13 @@ def test_it_holds_for_a_search_over_strategies(risk):
     assert outcome.broken <= allowed(30)
 
 
+@pytest.mark.parametrize("risk", ["disagreement", "accuracy"])
+def test_it_holds_for_a_search_over_settings(risk):
+    """Of soft votes, k is searched on one half of the texts and proven on the other."""
+    outcome = simulate("soft_votes", risk, 400, 0.05, 100)
+    assert outcome.broken <= allowed(100)
+
+
 def test_the_threshold_that_merely_looks_right_breaks_it():
     """The loosest threshold with a measured risk within the limit: as everyone chooses, and wrong half the time."""
     for risk in ("disagreement", "accuracy"):

@@ -16,6 +16,7 @@ from exitpoll.encoders import FAMILIES
 from exitpoll.engine import Engine
 from exitpoll.exporting import export
 from exitpoll.strategies import STRATEGIES
+from exitpoll.tasks import MULTI_LABEL, REGRESSION
 from exitpoll.torch_runtime import opened
 from tests.samples import settings_of
 from tests.tiny import CONFIGS, FILLERS, LAYERS, WORDS, save_tiny, tiny_tokenizer
@@ -33,11 +34,12 @@ def some_texts(count, seed=0):
 TEXTS = some_texts(40)
 
 
-def talking_model(name, folder, exits=None):
+def talking_model(name, folder, **options):
     """A tiny model whose heads say something."""
     save_tiny(name, folder / "encoder")
     torch.manual_seed(1)
-    model = EarlyExitModel.from_encoder(folder / "encoder", labels=NAMES, exits=exits, max_length=32).eval()
+    options = {"labels": NAMES, "max_length": 32, **options}
+    model = EarlyExitModel.from_encoder(folder / "encoder", **options).eval()
     with torch.no_grad():
         for parameter in model.heads.parameters():
             parameter.normal_(0, 0.5)
@@ -74,8 +76,9 @@ def mixed_policy(name, trace):
     """A policy by which some texts leave at every exit."""
     settings = settings_of(name, LAYERS)
     scores = Policy(name, None, settings).opinion(np.asarray(trace.logits)).score[:, :-1]
-    values = np.unique(scores)
-    level = float(np.quantile(values, 0.6)) if len(values) > 6 else float((values[0] + values[-1]) / 2)
+    values = np.unique(scores[np.isfinite(scores)])
+    at = min(int(0.6 * len(values)), len(values) - 2)
+    level = float((values[at] + values[at + 1]) / 2)  # between two scores, so that none is at the threshold
     return Policy(name, level * STRATEGIES[name].sign, settings)
 
 
@@ -84,6 +87,7 @@ def check(found, policy, trace, texts=None):
     decisions = policy.decide(trace)
     scores = policy.opinion(np.asarray(trace.logits)).score
     near = (np.abs(scores - policy.levels(len(trace.layers))) < TOLERANCE).any(axis=1)
+    assert near.mean() < 0.1
     order = range(len(found)) if texts is None else texts
     for prediction, row in zip(found, order, strict=True):
         if not near[row]:
@@ -96,6 +100,7 @@ def check(found, policy, trace, texts=None):
 def test_live_equals_replay(recorded, name):
     model, trace = recorded
     policy = mixed_policy(name, trace)
+    assert len(set(policy.decide(trace).exit.tolist())) > 1
     engine = Engine(model, policy)
     order = np.random.default_rng(0).permutation(len(TEXTS))
     for batch_size in (1, 3, 8, 32):
@@ -129,10 +134,39 @@ def test_exits_that_are_not_after_every_layer(bert, tmp_path):
 
 
 def test_many_texts_of_mixed_length_come_back_in_order(bert, tmp_path):
-    texts = some_texts(10_000, seed=1)
+    texts = some_texts(5_000, seed=1)  # more than a window of them
     trace = record(bert, Texts(texts), tmp_path / "trace", batch_size=256)
     policy = Policy("max_prob", float(np.median(np.asarray(Policy("max_prob").opinion(trace.logits).score[:, 0]))))
     check(Engine(bert, policy)(texts, 64), policy, trace)
+
+
+@pytest.mark.parametrize("runtime", ["torch", "onnx"])
+def test_sets_of_labels_leave_where_the_trace_says(tmp_path, runtime):
+    model = talking_model("bert", tmp_path, problem_type=MULTI_LABEL)
+    ready = opened(model, tiny_tokenizer()) if runtime == "torch" else exported(model, tmp_path / "onnx")
+    trace = record(ready, Texts(TEXTS), tmp_path / "trace")
+    scores = np.unique(Policy("max_prob", problem_type=MULTI_LABEL).opinion(np.asarray(trace.logits)).score[:, :-1])
+    policy = Policy("max_prob", float(scores[len(scores) // 2 :][:2].mean()), problem_type=MULTI_LABEL)
+    replay, found = policy.decide(trace), Engine(ready, policy)(TEXTS, 7)
+    assert len(set(replay.depth.tolist())) > 1
+    assert [each.depth for each in found] == replay.depth.tolist()
+    said = [tuple(name for name, yes in zip(NAMES, row, strict=True) if yes) for row in replay.answer]
+    assert [each.label for each in found] == said
+    assert len(set(said)) > 2
+
+
+@pytest.mark.parametrize("runtime", ["torch", "onnx"])
+def test_values_leave_where_the_trace_says(tmp_path, runtime):
+    model = talking_model("bert", tmp_path, labels=["value"], problem_type=REGRESSION)
+    ready = opened(model, tiny_tokenizer()) if runtime == "torch" else exported(model, tmp_path / "onnx")
+    trace = record(ready, Texts(TEXTS), tmp_path / "trace")
+    steps = np.unique(np.abs(np.diff(np.asarray(trace.logits)[..., 0], axis=1)))
+    within = float(steps[len(steps) // 2 :][:2].mean())
+    policy = Policy("patience", 1, {"within": within}, problem_type=REGRESSION)
+    replay, found = policy.decide(trace), Engine(ready, policy)(TEXTS, 7)
+    assert len(set(replay.depth.tolist())) > 1
+    assert [each.depth for each in found] == replay.depth.tolist()
+    np.testing.assert_allclose([each.label for each in found], replay.answer, atol=1e-4)
 
 
 def test_one_text_and_none(bert):

@@ -68,7 +68,18 @@ def test_cut_trainings_resume_to_the_same_place(encoder_folder, tokenizer, tmp_p
 def test_a_killed_process_resumes_to_the_same_place(encoder_folder, tmp_path):
     data = write_toy_folder(tmp_path / "data")
     command = [sys.executable, "-c", "from exitpoll.cli import main; main()", "train"]
-    options = ["--encoder", encoder_folder, "--data", data, "--epochs", "12", "--batch-size", "8"]
+    options = [
+        "--encoder",
+        encoder_folder,
+        "--data",
+        data,
+        "--epochs",
+        "4",
+        "--batch-size",
+        "8",
+        "--logs-per-epoch",
+        "1",
+    ]
     environment = os.environ | {"OMP_NUM_THREADS": "1"}
 
     def train_to(name, *more):

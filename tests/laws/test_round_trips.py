@@ -12,8 +12,10 @@ import torch
 from safetensors.torch import load_file
 from transformers import AutoConfig, AutoModelForSequenceClassification, pipeline
 
-from exitpoll import EarlyExitModel, ExitConfig, InputError
-from tests.tiny import CONFIGS, tiny_classifier, tiny_encoder, tiny_tokenizer, tokens
+from exitpoll import EarlyExitModel, Engine, ExitConfig, InputError
+from exitpoll.folders import read_json, write_json
+from exitpoll.tokens import load_tokenizer
+from tests.tiny import CONFIGS, save_tiny, tiny_classifier, tiny_encoder, tiny_tokenizer, tokens
 
 
 @pytest.mark.parametrize("name", CONFIGS)
@@ -99,6 +101,37 @@ def test_pickled_weights_are_refused(model_folder, load):
     (model_folder / "model.safetensors").unlink()
     with pytest.raises(Exception, match="safetensors"):
         load(str(model_folder))
+
+
+EVIL = "raise SystemExit('this must not run')"
+
+
+@pytest.mark.parametrize("file", ["config.json", "tokenizer_config.json"])
+def test_code_beside_an_encoder_is_never_run(tmp_path, file):
+    folder = save_tiny("bert", tmp_path)
+    tiny_tokenizer().save_pretrained(folder)
+    (folder / "evil.py").write_text(EVIL)
+    ours = {"AutoConfig": "evil.C", "AutoModel": "evil.M", "AutoTokenizer": ["evil.T", None]}
+    write_json(folder / file, read_json(folder / file) | {"auto_map": ours})
+    assert EarlyExitModel.from_encoder(folder, labels=2).config.exits == [1, 2, 3]
+    assert load_tokenizer(folder)("good")["input_ids"]
+
+
+def test_an_encoder_that_is_nothing_but_code_is_refused(tmp_path):
+    folder = save_tiny("bert", tmp_path)
+    (folder / "evil.py").write_text(EVIL)
+    ours = {"model_type": "evil", "auto_map": {"AutoConfig": "evil.C", "AutoModel": "evil.M"}}
+    write_json(folder / "config.json", read_json(folder / "config.json") | ours)
+    with pytest.raises(InputError):
+        EarlyExitModel.from_encoder(folder, labels=2)
+
+
+def test_code_beside_a_trained_model_is_never_run(model_folder):
+    (model_folder / "evil.py").write_text(EVIL)
+    config = read_json(model_folder / "config.json")
+    config["auto_map"] = config["encoder"]["auto_map"] = {"AutoConfig": "evil.C", "AutoModel": "evil.M"}
+    write_json(model_folder / "config.json", config)
+    assert len(Engine.load(model_folder)(["good"])) == 1
 
 
 def test_pickled_weights_of_an_encoder_are_refused(tmp_path):

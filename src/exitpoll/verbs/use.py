@@ -84,6 +84,8 @@ def predict(
         )
     if done.skipped:
         say(f"note: {done.skipped} rows were skipped; the column error says why")
+    if done.broken:
+        say(f"note: {done.broken} of {done.rows} rows have logits that are not finite; these never leave early")
     depth = f"mean depth {done.mean_depth:.2f} of {engine.runtime.layers[-1]} layers"
     say(f"wrote {output}: {done.rows} rows, {depth}")
 
