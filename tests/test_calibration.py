@@ -113,9 +113,12 @@ class TestPromise:
     def test_every_strategy_keeps_it_on_the_texts_it_was_proven_on(self, name, risk):
         policy = calibrate(TRACE, name, max_drop=0.1, risk=risk)
         certificate = policy.certificate
+        # Here an ensemble's answers are too often others than the last head's, however late texts leave.
+        too_different = risk == "disagreement" and name in ("votes", "soft_votes", "mean", "geometric")
+        assert certificate["met"] == (not too_different)
         if certificate["met"]:
             assert certificate["bound"] <= 0.1 + 1e-5
-            assert policy.threshold is not None
+        assert (policy.threshold is None) == too_different
         chosen_or_fitted = {"best", "hybrid", "learned", "votes", "soft_votes", "confident_patience", "js_patience"}
         assert ("searched_on" in certificate) == (name in chosen_or_fitted)
 
@@ -165,7 +168,7 @@ def test_grids_start_with_never_leaving_and_end_with_leaving_at_once():
         depths = [policy.decide(TRACE.select(slice(0, 50))).depth for policy in sequence]
         assert all((later <= earlier).all() for earlier, later in pairwise(depths))
         assert (depths[-1] == 1).mean() > 0.5
-        assert depths[0].mean() > depths[-1].mean()
+        assert (depths[0] == 6).all()
 
 
 @pytest.mark.parametrize(

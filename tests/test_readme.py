@@ -41,6 +41,7 @@ def runs(tmp_path, monkeypatch, encoder_folder, model_folder, capsys):
                 exec(compile(code, "a document", "exec"), {})
                 continue
             for command in code.splitlines():
+                assert command.startswith(("exitpoll ", "make ", "pip install ", "#", " ")) or not command, command
                 if command.startswith("exitpoll "):
                     monkeypatch.setattr(sys, "argv", shlex.split(command))
                     main()
@@ -165,6 +166,12 @@ def test_every_verb_shows_an_example(capsys):
     for words in ([], *([name] for name in app if not name.startswith("-"))):
         app([*words, "--help"], result_action="return_value")
         assert "Example: exitpoll" in capsys.readouterr().out, words
+
+
+def test_no_code_goes_untested_for_its_language():
+    for document in (ROOT / "README.md", *(ROOT / "docs").glob("*.md")):
+        languages = set(re.findall(r"^```(\w*)$", document.read_text(encoding="utf-8"), flags=re.M)) - {""}
+        assert languages <= {"bash", "python", "json", "text"}, document
 
 
 def test_links_within_the_project_lead_somewhere():

@@ -110,11 +110,17 @@ class TestTrain:
         for first, second in zip(*(run.model.state_dict().values() for run in runs), strict=True):
             assert torch.equal(first, second)
 
-    def test_best_checkpoint_is_kept(self, encoder_folder, tokenizer, tmp_path):
-        settings = replace(FAST, epochs=4, learning_rate=3e-3)
-        trained = train(build(encoder_folder), tokenizer, toy_splits(), tmp_path / "m", settings)
-        scores = [line["mean_score"] for line in record_of(tmp_path / "m")]
-        assert np.mean(trained.calibration_scores) == pytest.approx(max(scores))
+    @pytest.mark.parametrize(
+        ("select", "name", "best"),
+        [("mean", "mean_score", max), ("last", "last_score", max), ("loss", "mean_loss", min)],
+    )
+    def test_best_checkpoint_is_kept(self, encoder_folder, tokenizer, tmp_path, select, name, best):
+        settings = replace(FAST, epochs=4, learning_rate=3e-3, select=select)
+        train(build(encoder_folder), tokenizer, toy_splits(), tmp_path / "m", settings)
+        noted = [line[name] for line in record_of(tmp_path / "m")]
+        assert best(noted) != pytest.approx(noted[-1])  # or the last would do
+        scores = read_json(tmp_path / "m" / "training.json")["scores"]["calibration"]
+        assert scores[name] == pytest.approx(best(noted), abs=1e-5)
 
     def test_early_stopping(self, encoder_folder, tokenizer, tmp_path):
         settings = replace(FAST, epochs=30, learning_rate=1e-9, head_learning_rate=1e-9, early_stop=2)
