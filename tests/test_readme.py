@@ -156,6 +156,16 @@ def test_the_figures_of_the_engine_are_what_the_benchmark_wrote():
     assert stated == tables["clock_in_words"](tasks)
 
 
+def test_an_engine_that_never_leaves_costs_what_plain_transformers_does():
+    """Law 3, on the clock, as the benchmark measured it."""
+    timings = [each for task in results("benchmarks", "engine")["tasks"].values() for each in task["timings"]]
+    found = [
+        each["against_plain"] for each in timings if (each["runtime"], each["way"]) == ("torch", "engine, all layers")
+    ]
+    assert len(found) == 8
+    assert min(found) > 0.95
+
+
 def test_the_quickstart_of_the_readme_is_what_it_came_to():
     words = runpy.run_path(str(ROOT / "experiments" / "quickstart.py"))["in_words"]
     [stated] = re.findall(r"<!-- quickstart -->\n(.*?)\n<!-- /quickstart -->", README, flags=re.S)
