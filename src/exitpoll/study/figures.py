@@ -293,7 +293,7 @@ def _lines(
     """Draw fronts as steps, over the speed-ups that someone might choose."""
     shown = []
     for number, (name, points) in enumerate(curves.items()):
-        speedup, score = np.asarray(points).T
+        speedup, score = np.asarray([[1, points[0][1]], *points]).T  # whoever may be slower is no worse
         look: dict[str, Any] = {"color": COLOURS[(0, 6, 4, 2, 11, 5)[number % 6]], "linestyle": DASHES[number % 6]}
         axes.step(speedup, 100 * score, where="pre", label=name, linewidth=1.3, **look)
         shown += [100 * value for speed, value in zip(speedup, score, strict=True) if 1 <= speed <= 3]
