@@ -3,8 +3,9 @@
     python experiments/reproduce.py --encoder gte-small --korean albert-kor-base --data data --cache runs
 
 `--data` has a folder for each task. Every run is kept in `--cache` by its settings, so that a job that was cut off goes
-on; on a graphics card, `exitpoll reproduce all` does it at full size. Writes experiments/results/reproduce/,
-docs/results/runs/ and docs/figures/paper/; `reproduce_words.py` then fills docs/results.md.
+on; on a graphics card, `exitpoll reproduce all` does it at full size. What the runs of a task came to is a file of its
+own in experiments/results/reproduce/, so that tasks can be run at different times (`--tasks`), and their settings and
+scores go to docs/results/runs/. `reproduce_page.py` then makes docs/results.md and its pictures of that.
 """
 
 from __future__ import annotations
@@ -19,7 +20,6 @@ from exitpoll.methods import TrainingSettings
 from exitpoll.study.cells import as_plain, cells
 from exitpoll.study.contests import Runs, contests
 from exitpoll.study.executing import execute_all
-from exitpoll.study.figures import draw_all
 from exitpoll.study.paper import CONTESTS, FULL, KEPT, ROWS, VARIANTS
 from exitpoll.study.planning import Plan, known_of
 from exitpoll.study.reproducing import find_all
@@ -54,7 +54,7 @@ SIZES = {
     "rte": Size(2, limit=1_000, batch_size=16, start_limit=2_000, looks=1),
 }
 SEEDS = (0, 1, 2)
-SEVERAL_SEEDS = ("trec", "mrpc")
+SEVERAL_SEEDS = ("trec", "mrpc", "cola")
 WITH_STATIC = ("trec", "cola", "sst5")
 PROMISED = ("trec", "sst2", "agnews")  # where half the work must cost half a point at most
 VARIED = "trec"
@@ -102,39 +102,45 @@ def announce(number: int, total: int, run: Run) -> None:
     print(f"run {number + 1} of {total}: {run.name}", flush=True)
 
 
-def write_results(plan: Plan, todo: list[Run], cache: Path) -> None:
-    """Write down what the runs that are done came to, and draw it."""
-    done = [Outcome(run, cache / run.name) for run in todo if (cache / run.name / RUN).exists()]
-    for folder in (RESULTS, DOCS / "results" / "runs"):
+def write_results(plan: Plan, todo: list[Run], cache: Path, task: str) -> None:
+    """Write down what the runs of a task that are done came to, if any are."""
+    runs = [run for run in todo if run.task == task]
+    done = [Outcome(run, cache / run.name) for run in runs if (cache / run.name / RUN).exists()]
+    if not done:
+        return
+    links = DOCS / "results" / "runs"  # where the page's links lead to
+    for folder in (RESULTS, links):
         folder.mkdir(parents=True, exist_ok=True)
-    for old in (DOCS / "results" / "runs").glob("*.json"):
+    for old in links.glob(f"{task}-*.json"):
         old.unlink()
-    for outcome in done:  # where the page's links lead to
-        write_json(DOCS / "results" / "runs" / f"{outcome.run.name}.json", outcome.summary)
-    found = cells(plan, done)
-    write_json(RESULTS / "cells.json", as_plain(found))
-    afresh = contests(Runs(unseen(plan), done), {KEPT: CONTESTS[KEPT]}, speedups=[2.0])
-    findings = find_all(plan, done, VARIED) | {"kept_afresh": [asdict(each) for each in afresh]}
-    write_json(RESULTS / "findings.json", findings)
-    drawn = draw_all(findings, DOCS / "figures" / "paper")
-    print(f"{len(done)} of {len(todo)} runs, {len(found)} figures in tables, {len(drawn)} pictures")
+    for outcome in done:
+        write_json(links / f"{outcome.run.name}.json", outcome.summary)
+    alone = replace(plan, tasks=[task])
+    findings = find_all(alone, done, VARIED if task == VARIED else None)
+    if task == VARIED:
+        afresh = contests(Runs(unseen(plan), done), {KEPT: CONTESTS[KEPT]}, speedups=[2.0])
+        findings["kept_afresh"] = [asdict(each) for each in afresh]
+    write_json(RESULTS / f"{task}.json", {"cells": as_plain(cells(alone, done)), **findings})
+    print(f"{task}: {len(done)} of {len(runs)} runs")
 
 
 def main() -> None:
     """Train, and write results; with --only-write, of what is done by now."""
-    parser = argparse.ArgumentParser(description=__doc__)
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     for name in ("encoder", "korean"):
         parser.add_argument(f"--{name}", required=True)
     for name in ("data", "cache"):
         parser.add_argument(f"--{name}", required=True, type=Path)
+    parser.add_argument("--tasks", nargs="+", choices=list(SIZES), default=list(SIZES))
     parser.add_argument("--only-write", action="store_true")
     options = parser.parse_args()
     plan = plan_of(options)
-    todo = ordered_runs(plan)
+    todo = [run for run in ordered_runs(plan) if run.task in options.tasks]
     if not options.only_write:
         _, failed = execute_all(todo, options.cache, advance=announce)
         print("\n".join(f"failed: {name}: {why}" for name, why in failed.items()))
-    write_results(plan, todo, options.cache)
+    for task in options.tasks:
+        write_results(plan, todo, options.cache, task)
 
 
 if __name__ == "__main__":

@@ -6,11 +6,12 @@ import json
 
 import numpy as np
 import pytest
+from scipy.stats import chi2
 
 from exitpoll.analysis import static_exit
 from exitpoll.calibration import calibrate
 from exitpoll.errors import InputError
-from exitpoll.evaluation import evaluate, mean_gain
+from exitpoll.evaluation import Estimate, evaluate, mean_gain, mean_of
 from exitpoll.policy import Policy
 from exitpoll.trace import Trace
 from exitpoll.wording import verdict
@@ -190,3 +191,20 @@ def test_pairs_that_agree_are_as_sure_as_one():
     pair = [(1.0, static_exit(trace, 2))], [(1.0, static_exit(trace, 0))]
     one, three = (mean_gain(trace, [pair] * count, metric="accuracy") for count in (1, 3))
     np.testing.assert_allclose(one, three, atol=1e-12)
+
+
+def test_the_interval_of_a_mean_of_skewed_estimates_holds():
+    chance, sizes, truth = np.random.default_rng(0), np.array([10, 20, 40, 80]), np.array([1.0, 4.0, 2.0, 3.0])
+    ends = [2 * sizes / chi2.ppf(tail, 2 * sizes) for tail in (0.975, 0.025)]  # exact for means of waiting times
+    below = above = 0
+    for seen in chance.gamma(sizes, truth / sizes, size=(4_000, len(sizes))):
+        mean = mean_of([Estimate(*each) for each in zip(seen, ends[0] * seen, ends[1] * seen, strict=True)])
+        assert mean.value == pytest.approx(seen.mean())
+        below += truth.mean() < mean.low
+        above += truth.mean() > mean.high
+    assert 0.035 < (below + above) / 4_000 < 0.065
+    assert max(below, above) / 4_000 < 0.04
+
+
+def test_the_mean_of_one_estimate_is_itself():
+    assert mean_of([Estimate(2.0, 1.0, 4.0)]) == Estimate(2.0, 1.0, 4.0)

@@ -191,9 +191,9 @@ def test_links_within_the_project_lead_somewhere():
 
 
 def test_the_page_of_results_is_what_the_runs_came_to():
-    write = runpy.run_path(str(ROOT / "experiments" / "reproduce_words.py"))["BLOCKS"]
-    cells, findings = (results("experiments", f"reproduce/{name}") for name in ("cells", "findings"))
-    for name, words in write.items():
+    script = runpy.run_path(str(ROOT / "experiments" / "reproduce_page.py"))
+    cells, findings = script["read_results"]()
+    for name, words in script["BLOCKS"].items():
         assert block("results.md", name) == words(cells, findings)
     page = (ROOT / "docs" / "results.md").read_text(encoding="utf-8")
     linked = set(re.findall(r"\]\(((?:results|figures)/[^)]+)\)", page))

@@ -261,3 +261,20 @@ def estimate(figures: NDArray) -> Estimate:
     tail = 100 * (1 - INTERVAL) / 2
     low, high = np.percentile(figures[1:], [tail, 100 - tail])
     return Estimate(float(figures[0]), float(low), float(high))
+
+
+def mean_of(estimates: Sequence[Estimate]) -> Estimate:
+    """Average estimates of separate texts, from their intervals alone: for what was measured at different times.
+
+    Either side of the interval adds up like a standard deviation, so that one-sided intervals stay so (Zou and Donner,
+    "Construction of confidence limits about effect measures", 2008).
+
+    Args:
+        estimates: What was measured, each on texts of its own.
+
+    Returns:
+        The mean and its interval.
+    """
+    value, low, high = np.array([(each.value, each.low, each.high) for each in estimates]).T  # (estimates,)
+    middle, below, above = value.mean(), *(np.linalg.norm(value - end) / len(value) for end in (low, high))
+    return Estimate(float(middle), float(middle - below), float(middle + above))

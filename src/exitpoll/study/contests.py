@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import product
 
 import numpy as np
-from numpy.typing import NDArray
 
 from exitpoll.analysis import static_exit
 from exitpoll.curves import Curve
-from exitpoll.evaluation import Estimate, Mixture, estimate, mean_gain
+from exitpoll.evaluation import Estimate, Mixture, estimate, mean_gain, mean_of
 from exitpoll.policy import Policy
 from exitpoll.study.paper import CONTESTS, Question, Row
 from exitpoll.study.planning import Plan
@@ -152,7 +153,7 @@ def _between(curve: Curve, speedup: float) -> tuple[float, list[tuple[float, Pol
 def contests(
     runs: Runs, questions: Mapping[str, Question] = CONTESTS, speedups: Sequence[float] = SPEEDUPS
 ) -> Iterator[Gain]:
-    """Answer every question at every speed-up, task by task and on average over the tasks.
+    """Answer every question at every speed-up, task by task.
 
     Args:
         runs: The runs.
@@ -162,27 +163,33 @@ def contests(
     Yields:
         What was found; a task that lacks a run, or where a way is never that fast, is left out.
     """
-    for question, (first, second) in questions.items():
+    for (question, (first, second)), speedup, task in product(questions.items(), speedups, runs.plan.tasks):
         rows = (first,) if isinstance(first, Row) else first
-        for speedup in speedups:
-            sampled, gains = [], []
-            for number, task in enumerate(runs.plan.tasks):
-                choices, trace = _choices(runs, task, rows, second, speedup)
-                if trace is not None:
-                    pairs = [(ours.mixture, theirs.mixture) for ours, theirs in choices]
-                    sampled.append(mean_gain(trace, pairs, metric=trace.metric, seed=number))
-                    gain, words = estimate(sampled[-1]), tuple(ours.words for ours, _ in choices)
-                    gains.append(Gain(question, task, speedup, gain, 1, len(pairs), _speeds(pairs), words))
-            yield from gains
-            if len(gains) > 1:
-                yield _on_average(question, speedup, gains, sampled)
+        choices, trace = _choices(runs, task, rows, second, speedup)
+        if trace is not None:
+            pairs = [(ours.mixture, theirs.mixture) for ours, theirs in choices]
+            gain = estimate(mean_gain(trace, pairs, metric=trace.metric))
+            words = tuple(ours.words for ours, _ in choices)
+            yield Gain(question, task, speedup, gain, 1, len(pairs), _speeds(pairs), words)
 
 
-def _on_average(question: str, speedup: float, gains: Sequence[Gain], sampled: Sequence[NDArray]) -> Gain:
-    """Average over tasks."""
-    first, second = (float(np.mean([each.speedups[side] for each in gains])) for side in (0, 1))
-    seeds = min(each.seeds for each in gains)
-    return Gain(question, ALL, speedup, estimate(np.mean(sampled, axis=0)), len(gains), seeds, (first, second), ())
+def averages(gains: Iterable[Gain]) -> Iterator[Gain]:
+    """Answer every question at every speed-up on average over the tasks.
+
+    Args:
+        gains: What was found task by task, be it at different times.
+
+    Yields:
+        The mean of every question and speed-up that was asked on several tasks.
+    """
+    asked: dict[tuple[str, float], list[Gain]] = defaultdict(list)
+    for each in gains:
+        asked[each.question, each.speedup].append(each)
+    for (question, speedup), here in asked.items():
+        if len(here) > 1:
+            first, second = (float(np.mean([each.speedups[side] for each in here])) for side in (0, 1))
+            gain, seeds = mean_of([each.gain for each in here]), min(each.seeds for each in here)
+            yield Gain(question, ALL, speedup, gain, len(here), seeds, (first, second), ())
 
 
 def _choices(

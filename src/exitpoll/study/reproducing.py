@@ -9,7 +9,7 @@ from typing import Any
 
 from exitpoll.folders import write_json, write_text
 from exitpoll.study.cells import as_plain, cells, tables
-from exitpoll.study.contests import Runs, contests
+from exitpoll.study.contests import Runs, averages, contests
 from exitpoll.study.executing import execute_all
 from exitpoll.study.figures import draw_all
 from exitpoll.study.findings import about_states, about_task, about_variants
@@ -108,8 +108,9 @@ def find_all(plan: Plan, outcomes: Sequence[Outcome], varied: str | None) -> dic
         Plain values: contests, tasks, and of the varied task variants and hidden states.
     """
     runs, found = Runs(plan, outcomes), cells(plan, outcomes)
+    gains = list(contests(runs))
     return {
-        "contests": [asdict(each) for each in contests(runs)],
+        "contests": [asdict(each) for each in (*gains, *averages(gains))],
         "tasks": {task: about_task(runs, task, found) for task in plan.tasks},
         "varied": varied,
         "variants": [] if varied is None else about_variants(runs, varied),
