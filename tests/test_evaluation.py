@@ -165,6 +165,15 @@ def test_without_labels_a_promise_on_accuracy_cannot_be_checked():
     assert any("cannot be checked on texts without labels: an accuracy" in line for line in verdict(found, policy))
 
 
+def test_groups_of_texts_without_labels_have_none_either():
+    policy = calibrate(clear_trace(0), "entropy", max_drop=0.05, risk="accuracy")
+    trace = Trace(clear_trace(5).logits)
+    found = evaluate(trace, policy, groups=["a"] * len(trace)).groups["a"]
+    assert found.to_dict() == evaluate(trace, policy).to_dict()
+    assert found.metric == "agreement"
+    assert found.promise is None
+
+
 def test_same_answers_have_the_same_intervals():
     rows = {row.name: row for row in evaluate(random_trace(3, texts=300), POLICY).rows}
     assert rows["full model"].score == rows["oracle: agrees for good"].score == rows["oracle: first that agrees"].score

@@ -190,13 +190,14 @@ def test_links_within_the_project_lead_somewhere():
             assert target.startswith("https://") or (document.parent / target).exists(), (document, target)
 
 
-def test_the_page_of_results_is_what_the_runs_came_to():
+def test_the_page_of_results_is_what_the_runs_came_to(monkeypatch):
+    monkeypatch.syspath_prepend(ROOT / "experiments")
     script = runpy.run_path(str(ROOT / "experiments" / "reproduce_page.py"))
-    cells, findings = script["read_results"]()
+    found = script["read_results"]()
     for name, words in script["BLOCKS"].items():
-        assert block("results.md", name) == words(cells, findings)
+        assert block("results.md", name) == words(found)
     page = (ROOT / "docs" / "results.md").read_text(encoding="utf-8")
     linked = set(re.findall(r"\]\(((?:results|figures)/[^)]+)\)", page))
     assert len(linked) > 20
     assert [name for name in linked if not (ROOT / "docs" / name).exists()] == []
-    assert {cell["run"] for cell in cells} == {Path(name).stem for name in linked if name.endswith(".json")}
+    assert {cell.run for cell in found.cells} == {Path(name).stem for name in linked if name.endswith(".json")}

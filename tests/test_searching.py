@@ -9,9 +9,10 @@ from dataclasses import replace
 import pytest
 
 from exitpoll import InputError, TrainingSettings
+from exitpoll.errors import DivergedError
 from exitpoll.study import searching
-from exitpoll.study.paper import GRID, ROWS, VARIANTS, WITHOUT
-from exitpoll.study.planning import Plan
+from exitpoll.study.paper import GRID, NAMED, RANGES, ROWS, VARIANTS, WITHOUT
+from exitpoll.study.planning import Plan, range_of
 from exitpoll.study.runs import Outcome, Run
 from exitpoll.study.searching import read_best, search
 from exitpoll.trainer import Progress
@@ -78,13 +79,45 @@ def test_another_search_is_not_mixed_up_with_it(world, tmp_path):
 def test_a_budget_goes_on_with_other_points(world, tmp_path):
     search(RUN, VOTES, (1.3, 2.3), tmp_path, grid=GRID, seeds=(0,), budget=2)
     search(RUN, VOTES, (1.3, 2.3), tmp_path, grid=GRID, seeds=(0,), budget=6)
-    assert len({run.name for run in world}) > 3
+    assert len({run.name for run in world}) == 6
 
 
 def test_after_a_budget_the_rest_of_the_grid_is_tried(world, tmp_path):
     for budget in (3, 6, None):  # of four points; some are tried twice
         search(RUN, VOTES, (1.3, 2.3), tmp_path, grid=SMALL, seeds=(0,), budget=budget)
     assert len({run.name for run in world}) == 4
+
+
+def test_a_training_that_diverges_ends_its_trial_alone(world, tmp_path, monkeypatch):
+    sound = searching.execute
+
+    def diverge(run, cache, on_progress):
+        if run.settings.learning_rate == 5e-5:
+            raise DivergedError("the loss is nan")
+        return sound(run, cache, on_progress)
+
+    monkeypatch.setattr(searching, "execute", diverge)
+    found = search(RUN, VOTES, (1.3, 2.3), tmp_path, grid=SMALL, seeds=(0,))
+    assert (found.trials, found.pruned) == (4, 2)
+    assert found.settings["learning_rate"] == 1e-5
+    assert search(RUN, VOTES, (1.3, 2.3), tmp_path, grid=SMALL, seeds=(0,)) == found
+    assert len(world) == 2
+
+
+def test_other_errors_end_the_search(world, tmp_path, monkeypatch):
+    def refuse(run, cache, on_progress):
+        raise InputError("no such data")
+
+    monkeypatch.setattr(searching, "execute", refuse)
+    with pytest.raises(InputError, match="no such data"):
+        search(RUN, VOTES, (1.3, 2.3), tmp_path, grid=SMALL, seeds=(0,))
+
+
+def test_settings_that_never_get_into_the_range_are_no_find(world, tmp_path, monkeypatch):
+    monkeypatch.setattr(searching, "score_of", lambda *_: float("-inf"))
+    with pytest.raises(InputError, match="no trial of the search has a threshold in the range of speed-ups"):
+        search(RUN, VOTES, (1.3, 2.3), tmp_path, grid=SMALL, seeds=(0,))
+    assert not list(tmp_path.glob("best-*"))
 
 
 def test_hopeless_trials_end_early(world, tmp_path):
@@ -139,6 +172,38 @@ def test_a_plan_uses_what_was_found_for_a_task_and_method(encoder_folder, tmp_pa
     assert said["trec", "ours, votes"].diversity_weight == 0.5
     assert plan.run("trec", VARIANTS[0], 0).settings.diversity_weight == 0.1  # which is the point of that row
     assert plan.run("trec", VARIANTS[0], 0).settings.epochs == 4
+
+
+def test_heads_alone_stand_on_a_full_model_of_the_settings_found_for_both_stages(encoder_folder, tmp_path):
+    write_toy_folder(tmp_path / "trec", train=8, others=8)
+    best = {("trec", "DeeBERT"): {"epochs": 4, "learning_rate": 1e-5}, ("trec", "full model"): {"epochs": 5}}
+    plan = Plan(str(encoder_folder), 3, str(tmp_path), searched=best)
+    deebert, fastbert, full = (plan.run("trec", NAMED[name], 0) for name in ("DeeBERT", "FastBERT", "full model"))
+    assert (deebert.start.settings.epochs, deebert.start.settings.learning_rate) == (4, 1e-5)
+    assert deebert.start.exits == full.exits
+    assert fastbert.start == full
+    assert full.settings.epochs == 5
+
+
+def test_the_range_of_speedups_follows_from_the_classes(tmp_path):
+    for name, classes in (("two.csv", "ab"), ("three.csv", "abc")):
+        rows = [f"text {number},{label}" for number in range(40) for label in classes]
+        (tmp_path / name).write_text("\n".join(["text,label", *rows]) + "\n")
+    assert range_of(str(tmp_path / "two.csv")) == RANGES["binary"]
+    assert range_of(str(tmp_path / "three.csv")) == RANGES["multiclass"]
+
+
+@pytest.mark.parametrize(
+    ("option", "message"),
+    [(("--limit", "0"), "--limit 0 must be at least 1"), (("--seeds", "0", "0"), "seed 0 is named twice")],
+)
+def test_bad_sizes_and_seeds_are_refused_before_anything_is_written(run, tmp_path, encoder_folder, option, message):
+    write_toy_folder(tmp_path / "toy", train=32, others=16)
+    arguments = ["--encoder", encoder_folder, "--data", tmp_path / "toy", "--out", tmp_path / "s"]
+    code, _, error = run("search", *arguments, *option)
+    assert code == 2
+    assert message in error
+    assert not (tmp_path / "s").exists()
 
 
 def test_what_is_no_search_is_refused(tmp_path):

@@ -65,7 +65,7 @@ def static_exit(trace: Trace, number: int) -> Decisions:
 
     Args:
         trace: A trace.
-        number: The exit, counted from 0.
+        number: The exit, counted from 0; -1 is the last.
 
     Returns:
         Its decisions.

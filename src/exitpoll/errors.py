@@ -15,6 +15,10 @@ class InputError(ValueError):
         super().__init__(" ".join(message.split()))
 
 
+class DivergedError(InputError):
+    """A training came to numbers that are not finite."""
+
+
 class MissingExtraError(InputError):
     """A feature was asked for whose optional packages are not installed."""
 

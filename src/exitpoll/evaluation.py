@@ -21,6 +21,7 @@ from exitpoll.trace import CHUNK, Trace
 RESAMPLES = 2000
 INTERVAL = 0.95
 MOST_GROUPS = 100
+ROUNDING = 1e-12  # of sums
 
 
 @dataclass(frozen=True)
@@ -30,6 +31,11 @@ class Estimate:
     value: float
     low: float
     high: float
+
+    @property
+    def sign(self) -> int:
+        """1 or -1 where the whole interval is above or below nought, else 0."""
+        return int(self.low > ROUNDING) - int(self.high < -ROUNDING)
 
 
 @dataclass(frozen=True)
@@ -95,9 +101,10 @@ def evaluate(
     if groups is not None and len(groups) != len(trace):
         raise InputError(f"there are {len(groups)} groups for {len(trace)} texts")
     labelled = trace.labels is not None
+    parts = {} if groups is None else {name: trace.select(part) for name, part in _rows_by_group(groups).items()}
     trace = trace if labelled else by_full_model(trace)
     metric = (metric if labelled else None) or trace.metric
-    decided = {"policy": policy.decide(trace), "full model": static_exit(trace, len(trace.layers) - 1)}
+    decided = {"policy": policy.decide(trace), "full model": static_exit(trace, -1)}
     decided |= {f"layer {layer}": static_exit(trace, number) for number, layer in enumerate(trace.layers[:-1])}
     decided |= oracles(trace) if labelled else {}
     decisions, full = decided["policy"], decided["full model"]
@@ -113,7 +120,6 @@ def evaluate(
     kept = None
     if promise is not None and losses is not None and lost is not None:
         kept = Kept(promise, _lost(losses, lost), bool(lost[0] <= promise.at_most))
-    parts = {} if groups is None else _rows_by_group(groups)
     return Evaluation(
         metric=metric if labelled else "agreement",
         texts=len(trace),
@@ -121,8 +127,7 @@ def evaluate(
         depths=decisions.histogram,
         promise=kept,
         groups={
-            name: evaluate(trace.select(part), policy, metric=metric, resamples=resamples, seed=seed)
-            for name, part in parts.items()
+            name: evaluate(part, policy, metric=metric, resamples=resamples, seed=seed) for name, part in parts.items()
         },
     )
 
@@ -157,7 +162,8 @@ def mean_gain(
 
     Bootstrap samples are of the texts, and where there are several pairs, of the pairs as well: by models of several
     seeds, they say how much the gain depends on the training. Of n pairs, samples vary by n − 1 parts in n of what
-    pairs do; that is made up for.
+    pairs do; that is made up for, but of two or three pairs that differ more than texts do, too little is known: their
+    interval is too short.
 
     Args:
         trace: The texts, with labels.

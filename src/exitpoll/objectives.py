@@ -23,7 +23,7 @@ LOG_FLOOR = -1e4
 
 
 def relevancy(logits: Tensor, labels: Tensor, *, weights: str = "uniform", problem_type: str = SINGLE_LABEL) -> Tensor:
-    """Make every head accurate: L_rel = Σ_i α_i CE(x_i, y) (the paper's relevancy loss; α in its appendix).
+    """Make every head accurate: L_rel = Σ_i α_i CE(x_i, y) (the paper's equation 10; α in its appendix).
 
     Args:
         logits: (texts, exits, classes)
@@ -73,7 +73,7 @@ def diversity(
     shares: Tensor | None = None,
     problem_type: str = SINGLE_LABEL,
 ) -> Tensor:
-    """Pull each head away from the earlier head nearest to it: L_div = −Σ_{i≥2} min_{j<i} CE(x_i, x_j).
+    """Pull each head away from the earlier head nearest to it: L_div = −Σ_{i≥2} min_{j<i} CE(x_i, x_j) (equation 12).
 
     Args:
         logits: (texts, exits, classes)
@@ -108,7 +108,7 @@ def ensemble(
     last: bool = True,
     problem_type: str = SINGLE_LABEL,
 ) -> Tensor:
-    """Make the heads accurate and diverse: L = L_rel + λ L_div, the paper's loss.
+    """Make the heads accurate and diverse: L = L_rel + λ L_div (the paper's equation 14).
 
     A head's term of diversity weighs no more than its term of relevancy, β_i = min(λ, α_i): otherwise the first heads,
     which weights by depth make light, would be pushed away from the right class for λ < 1, too.

@@ -140,7 +140,8 @@ def head_importance(model: EarlyExitModel, batches: Sequence[Batch]) -> NDArray:
             loss.backward()
             for number, context in seen:  # (texts, tokens, heads · size)
                 assert context.grad is not None
-                each = (context * context.grad).detach().unflatten(-1, (-1, found[number].size))
+                of_each = context.grad * len(context)  # the loss is the mean of the texts'
+                each = (context * of_each).detach().unflatten(-1, (-1, found[number].size))
                 total[number] += each.sum(dim=(1, 3)).abs().sum(dim=0).numpy()
     finally:
         for handle in handles:

@@ -240,7 +240,7 @@ def _rows(material: Material) -> dict[str, Any]:
     trace, policy = material.trace, material.policy
     shown = np.unique(np.linspace(0, len(trace) - 1, min(MOST_TEXTS, len(trace))).astype(int))
     part = trace.select(shown)
-    decisions, full = policy.decide(part), static_exit(part, len(trace.layers) - 1)
+    decisions, full = policy.decide(part), static_exit(part, -1)
     said = predictions(np.asarray(part.logits), trace.problem_type)  # (texts, exits), or (texts, exits, labels)
     names = _Names(material.label_names, trace.problem_type)
     assert part.labels is not None

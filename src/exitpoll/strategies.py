@@ -99,7 +99,7 @@ def js_patience(logits: NDArray, *, divergence: float = 0.05) -> Opinion:
 
 
 def votes(logits: NDArray, *, k: float = 0.5) -> Opinion:
-    """V_l = max_c #{j ≤ l: argmax x_j = c} / l^k: all exits so far take a vote (the seed's voting strategy)."""
+    """V_l = max_c #{j ≤ l: argmax x_j = c} / l^k: all exits so far take a vote (the paper's equation 23)."""
     ballots = logits.argmax(axis=-1)[..., None] == np.arange(logits.shape[-1])  # (texts, exits, classes)
     counts = ballots.cumsum(axis=1)
     # Of classes with equally many votes the current head's wins; if it is not among them, the first.

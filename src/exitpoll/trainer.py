@@ -16,7 +16,7 @@ from torch.utils.data import Sampler
 from transformers import EvalPrediction, Trainer, TrainerCallback, TrainerControl, TrainerState, TrainingArguments
 from transformers.trainer_pt_utils import get_length_grouped_indices
 
-from exitpoll.errors import InputError
+from exitpoll.errors import DivergedError
 from exitpoll.folders import read_json
 from exitpoll.journal import Journal
 from exitpoll.objectives import exit_losses
@@ -200,7 +200,7 @@ class ExitTrainer(Trainer):
         """Write a training batch down; stop where the loss is no number any more."""
         self.last_loss = loss.item()
         if not np.isfinite(self.last_loss):
-            raise InputError(self._diverged(f"the loss is {self.last_loss}"))
+            raise self._diverged(f"the loss is {self.last_loss}")
         self.journal.see(exit_logits.detach(), labels, self.last_loss)
 
     def _report(self) -> None:
@@ -209,21 +209,21 @@ class ExitTrainer(Trainer):
             step, steps = self.state.global_step, self.state.max_steps
             self.on_progress(Progress(self.journal.stage, step, steps, self.last_loss, self.exit_scores))
 
-    def _diverged(self, what: str) -> str:
+    def _diverged(self, what: str) -> DivergedError:
         """Say where a training went wrong and what is left of it."""
         rate = max(self.lr_scheduler.get_last_lr())
         good = last_checkpoint(Path(self.args.output_dir))
         kept = f"the last good checkpoint is {good}" if good else "no checkpoint had been written yet"
         step = self.state.global_step + 1
         advice = "train again with lower learning rates and --overwrite" if step > 1 else "is the encoder sound?"
-        return f"{what} at step {step} with learning rates up to {rate:.2g}; {kept}; {advice}"
+        return DivergedError(f"{what} at step {step} with learning rates up to {rate:.2g}; {kept}; {advice}")
 
     def evaluate(self, *arguments: Any, **named: Any) -> dict[str, float]:
         """Score the calibration split and write the journal's line."""
         metrics = super().evaluate(*arguments, **named)
         scores = {name: metrics[f"eval_{name}"] for name in SCORE_NAMES}
         if not np.isfinite(metrics["eval_loss"]):
-            raise InputError(self._diverged("the calibration split's loss is no number"))
+            raise self._diverged("the calibration split's loss is no number")
         self.exit_scores = scores["exit_scores"]
         if self.is_world_process_zero():
             self.journal.write(

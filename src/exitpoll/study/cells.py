@@ -53,7 +53,7 @@ def cell(task: str, row: Row, outcome: Outcome, layers: int, speedups: tuple[flo
         The figure; None where no threshold gives a speed-up in the range.
     """
     test = outcome.trace("test")
-    last = static_exit(test, len(test.layers) - 1)
+    last = static_exit(test, -1)
     policy, decided, on_dev = None, last, None
     if row.share is None:
         policy = chosen(outcome, "calibration", row, speedups)

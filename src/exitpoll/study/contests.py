@@ -34,6 +34,7 @@ class Gain:
     seeds: int  # of each, at least
     speedups: tuple[float, float]  # that both ways came to on test texts
     chosen: tuple[str, ...]  # what the first way was with each seed, in words
+    rests_on: tuple[str, ...] = ()  # of a mean that is surely not nought: the tasks without which it might be
 
 
 @dataclass(frozen=True)
@@ -123,7 +124,7 @@ class Runs:
             outcome = self.needed(task, row, seed)
             if row.share is not None:
                 test = outcome.trace("test")
-                return Choice(row.name, (), [(1.0, static_exit(test, len(test.layers) - 1))])
+                return Choice(row.name, (), [(1.0, static_exit(test, -1))])
             found = (_between(curve, speedup) for curve in outcome.curves("calibration", row.strategies))
             mixed += [(*each, row, outcome) for each in found if each is not None]
         if not mixed:
@@ -189,7 +190,13 @@ def averages(gains: Iterable[Gain]) -> Iterator[Gain]:
         if len(here) > 1:
             first, second = (float(np.mean([each.speedups[side] for each in here])) for side in (0, 1))
             gain, seeds = mean_of([each.gain for each in here]), min(each.seeds for each in here)
-            yield Gain(question, ALL, speedup, gain, len(here), seeds, (first, second), ())
+            yield Gain(question, ALL, speedup, gain, len(here), seeds, (first, second), (), _carriers(here, gain))
+
+
+def _carriers(gains: Sequence[Gain], mean: Estimate) -> tuple[str, ...]:
+    """List the tasks each of which alone makes the mean of all differ surely from nought."""
+    without = {gain.task: mean_of([each.gain for each in gains if each is not gain]) for gain in gains}
+    return tuple(task for task, other in without.items() if mean.sign != 0 and other.sign != mean.sign)
 
 
 def _choices(

@@ -18,7 +18,7 @@ from exitpoll.analysis import static_exit
 from exitpoll.data import Splits, Texts, load_splits
 from exitpoll.embedded import encoder_folder
 from exitpoll.errors import InputError
-from exitpoll.folders import drop, write_json
+from exitpoll.folders import drop, partial_of, publish, put_back, read_json, write_json
 from exitpoll.model import EarlyExitModel
 from exitpoll.opening import read_summary
 from exitpoll.pruning import every_other, head_importance, keep_layers, prune_heads, speedup_of
@@ -34,7 +34,8 @@ from exitpoll.trainer import OnProgress, processes
 from exitpoll.training import digest_of_texts, train
 
 RANKED = 1024  # texts on which attention heads are ranked
-CLOCK = "seconds.json"
+CLOCK, FILES = "seconds.json", "files.json"
+AGAIN = "again"  # where, beside a run that is done, it is done anew
 
 
 def execute(
@@ -53,11 +54,24 @@ def execute(
         What it left behind.
     """
     outcome = Outcome(run, cache / run.name)
+    aside = partial_of(outcome.folder)
+    put_back(aside, outcome.folder)
     if _is_done(outcome, keep, answer):
+        _check_files(outcome)
         return outcome
-    if (outcome.folder / RUN).exists() and run.prune is None and not (outcome.folder / MODEL).exists():
-        drop(outcome.folder)  # its weights are gone, and it is done anew
+    again = (outcome.folder / RUN).exists() and run.prune is None and not (outcome.folder / MODEL).exists()
+    work = Outcome(run, aside / AGAIN) if again else outcome  # its weights are gone: it is done anew, and then replaced
+    _do(work, cache, keep=keep, answer=answer or outcome.has_unlabelled, on_progress=on_progress)
+    if again:
+        publish(work.folder, outcome.folder)
+    return Outcome(run, outcome.folder)
+
+
+def _do(outcome: Outcome, cache: Path, *, keep: bool, answer: bool, on_progress: OnProgress | None) -> None:
+    """Do a run in a folder, from where it was cut off."""
+    run = outcome.run
     outcome.folder.mkdir(parents=True, exist_ok=True)
+    _check_files(outcome)
     base = None if run.base is None else execute(run.base, cache, keep=True, on_progress=on_progress).folder / MODEL
     clock = Clock(outcome.folder / CLOCK)
     splits = _splits(run)
@@ -78,19 +92,25 @@ def execute(
     write_json(outcome.folder / RUN, about)
     if not keep and run.prune is None:
         drop(model)
-    return Outcome(run, outcome.folder)
 
 
 def _is_done(outcome: Outcome, keep: bool, answer: bool) -> bool:
-    """Whether there is nothing left to do; refuse what was done with other files of the same names."""
+    """Whether there is nothing left to do."""
     if not (outcome.folder / RUN).exists():
         return False
-    known, now = outcome.summary.get("digests", {}), outcome.run.digests
+    answered = not outcome.summary.get("unlabelled") or outcome.has_unlabelled
+    return (not keep or (outcome.folder / MODEL).exists()) and (not answer or answered)
+
+
+def _check_files(outcome: Outcome) -> None:
+    """Note which files a run is begun with; refuse to go on, or to take it as done, with others of the same names."""
+    noted, now = outcome.folder / FILES, outcome.run.digests
+    if not noted.exists():
+        write_json(noted, outcome.summary.get("digests", now))
+    known = read_json(noted) or {}
     for name in sorted(known.keys() | now.keys()):
         if known.get(name) != now.get(name):
             raise InputError(f"'{outcome.folder}' was done with another {name} of that name: choose another folder")
-    answered = not outcome.summary.get("unlabelled") or outcome.has_unlabelled
-    return (not keep or (outcome.folder / MODEL).exists()) and (not answer or answered)
 
 
 def _model(outcome: Outcome, base: Path | None, splits: Splits, on_progress: OnProgress) -> Path:
@@ -213,7 +233,8 @@ def execute_all(
     Returns:
         What they left behind, in the order of the runs, and what stopped those that failed, by name.
     """
-    bases = {run.base.name for run in runs if run.base is not None and not (cache / run.name / RUN).exists()}
+    left = [run for run in runs if not _is_done(Outcome(run, cache / run.name), False, run.name in answered)]
+    bases = {run.base.name for run in left if run.base is not None}
     outcomes, failed = [], {}
     for number, run in enumerate(runs):
         advance(number, len(runs), run)

@@ -69,11 +69,12 @@ def draw_curves(tasks: Findings) -> Figure:
         The picture.
     """
     figure, places = _grid(len(tasks))
+    names = list(dict.fromkeys(name for found in tasks.values() for name in found["curves"]))
     for axes, (task, found) in zip(places, tasks.items(), strict=False):
         full = next((each["score"] for each in found["points"] if each["name"] == FULL), None)
-        _lines(axes, found["curves"], full)
+        _lines(axes, found["curves"], names, full)
         axes.set_title(f"{task} ({found['metric'].replace('_', ' ')}, %)", fontsize=10)
-    _share_legend(figure, places[0])
+    _share_legend(figure, places)
     return figure
 
 
@@ -101,8 +102,7 @@ def draw_oracles(tasks: Findings) -> Figure:
         axes.set_xscale("log", base=2)
         axes.set_xticks([1, 2, 4, 8], ["1", "2", "4", "8"])
         axes.grid(alpha=0.3)
-    longest = max(places, key=lambda axes: len(axes.get_legend_handles_labels()[1]))
-    _share_legend(figure, longest)
+    _share_legend(figure, places)
     return figure
 
 
@@ -128,7 +128,7 @@ def draw_leaving(tasks: Findings) -> Figure:
         axes.grid(alpha=0.3, axis="y")
     figure.supxlabel("leaves after layer", fontsize=10)
     figure.supylabel("share of all texts, right, %", fontsize=10)
-    _share_legend(figure, places[0])
+    _share_legend(figure, places)
     return figure
 
 
@@ -143,7 +143,7 @@ def draw_k(found: Findings, task: str) -> Figure:
         The picture.
     """
     figure, axes = _one(f"effect of k: {task}", "speed-up", f"{found['metric'].replace('_', ' ')}, %")
-    _lines(axes, found["k"], found["exits"][-1], "last exit")
+    _lines(axes, found["k"], list(found["k"]), found["exits"][-1], "last exit")
     axes.legend(fontsize=8)
     return figure
 
@@ -160,7 +160,7 @@ def draw_lambda(variants: Sequence[Findings], task: str) -> Figure:
     """
     figure, axes = _one(f"effect of λ, by votes: {task}", "speed-up", "score, %")
     shown = {each["name"]: each["curve"] for each in variants if "λ" in each["name"]}
-    _lines(axes, dict(sorted(shown.items(), key=lambda each: float(each[0].split()[2]))), None)
+    _lines(axes, shown, sorted(shown, key=lambda name: float(name.split()[2])), None)
     axes.legend(fontsize=8)
     return figure
 
@@ -236,7 +236,7 @@ def draw_states(states: Findings, task: str) -> Figure:
 
 
 def draw_values(layers: int = 12, ks: Sequence[float] = (0.0, 0.25, 0.5, 0.75)) -> Figure:
-    """Draw all values that V_l, the most votes for one of two classes over l^k, can take (equation 12).
+    """Draw all values that V_l, the most votes for one of two classes over l^k, can take (the paper's equation 23).
 
     Args:
         layers: How many exits there are.
@@ -288,12 +288,18 @@ def _grid(tasks: int) -> tuple[Figure, list[Axes]]:
 
 
 def _lines(
-    axes: Axes, curves: Mapping[str, Sequence[Sequence[float]]], full: float | None, name_of_full: str = FULL
+    axes: Axes,
+    curves: Mapping[str, Sequence[Sequence[float]]],
+    names: Sequence[str],
+    full: float | None,
+    name_of_full: str = FULL,
 ) -> None:
-    """Draw fronts as steps, over the speed-ups that someone might choose."""
+    """Draw fronts as steps, over the speed-ups that someone might choose; a name has its look in every place."""
     shown = []
-    for number, (name, points) in enumerate(curves.items()):
-        speedup, score = np.asarray([[1, points[0][1]], *points]).T  # whoever may be slower is no worse
+    for number, name in enumerate(names):
+        if name not in curves:
+            continue
+        speedup, score = np.asarray([[1, curves[name][0][1]], *curves[name]]).T  # whoever may be slower is no worse
         look: dict[str, Any] = {"color": COLOURS[(0, 6, 4, 2, 11, 5)[number % 6]], "linestyle": DASHES[number % 6]}
         axes.step(speedup, 100 * score, where="pre", label=name, linewidth=1.3, **look)
         shown += [100 * value for speed, value in zip(speedup, score, strict=True) if 1 <= speed <= 3]
@@ -307,7 +313,7 @@ def _lines(
     axes.grid(alpha=0.3)
 
 
-def _share_legend(figure: Figure, axes: Axes) -> None:
-    """Explain all places of a picture at once."""
-    handles, labels = axes.get_legend_handles_labels()
+def _share_legend(figure: Figure, places: Sequence[Axes]) -> None:
+    """Explain all places of a picture at once, by the one that shows most."""
+    handles, labels = max((axes.get_legend_handles_labels() for axes in places), key=lambda each: len(each[1]))
     figure.legend(handles, labels, fontsize=8, loc="outside right upper")

@@ -48,6 +48,11 @@ class Row:
     settings: Mapping[str, Any] = field(default_factory=dict)  # beside the method's own
     pooling: str | None = None  # what a head reads, where that is the point
 
+    @property
+    def file_name(self) -> str:
+        """The name as that of a file or folder."""
+        return self.name.replace(", ", "-").replace(" ", "-")
+
     def trains_as(self, other: Row) -> bool:
         """Whether another row is of the same kind of training, but for single settings of it.
 
@@ -87,7 +92,7 @@ ROWS: tuple[Row, ...] = (
 NAMED = {row.name: row for row in ROWS}
 
 _NO_DIVERSITY = {"diversity_weight": 0.0}
-_PUBLISHED = Row("ours, best of votes, patience and entropy", "ensemble", ["votes", "patience", "entropy"])
+_BEST_OF_THREE = Row("ours, best of votes, patience and entropy", "ensemble", ["votes", "patience", "entropy"])
 BEST = Row("ours, best of all", "ensemble", OURS)  # one of them, whichever is best on calibration texts
 
 OURS_ROW, WITHOUT = NAMED["ours, votes"], Row("λ = 0", "ensemble", settings=_NO_DIVERSITY)
@@ -107,8 +112,8 @@ CONTESTS: dict[str, Question] = {
     "votes against patience": (NAMED["ours, votes"], NAMED["ours, patience"]),
     "entropy against votes": (NAMED["ours, entropy"], NAMED["ours, votes"]),
     "soft votes against votes": (NAMED["ours, soft votes"], NAMED["ours, votes"]),
-    "hybrid against the best published": (NAMED["ours, hybrid"], _PUBLISHED),
-    "learned against the best published": (NAMED["ours, learned"], _PUBLISHED),
+    "hybrid against the best of votes, patience and entropy": (NAMED["ours, hybrid"], _BEST_OF_THREE),
+    "learned against the best of votes, patience and entropy": (NAMED["ours, learned"], _BEST_OF_THREE),
     KEPT: ((BEST, NAMED["ours on the full model"]), NAMED[FULL]),
 }
 

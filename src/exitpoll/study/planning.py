@@ -7,12 +7,13 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
+from exitpoll.data import load_splits
 from exitpoll.embedded import encoder_folder
 from exitpoll.encoders import family_of
 from exitpoll.errors import InputError
 from exitpoll.methods import MethodName, Prune, TrainingSettings, Weights
 from exitpoll.pretrained import read_config
-from exitpoll.study.paper import BEYOND, BINARY, MULTICLASS, NAMED, PRESETS, ROWS, STARTS, TWINS, Row
+from exitpoll.study.paper import BEYOND, BINARY, MULTICLASS, NAMED, PRESETS, RANGES, ROWS, STARTS, TWINS, Row
 from exitpoll.study.runs import Run
 from exitpoll.tasks import TASKS, plain_name, task_named
 
@@ -69,9 +70,15 @@ class Plan:
         settings = replace(self.settings, method=method, seed=seed, **{**preset, **better, **own})
         exits = None if row.share is None else (max(1, round(row.share * self.layers)),)
         alone = settings.schedule == "heads"  # heads trained alone stand on the full model, the first of the rows
-        start = self.run(task, ROWS[0], seed) if alone else self._start(task, seed)
+        start = self._full(task, seed, better) if alone else self._start(task, seed)
         run = self._run(task, settings, exits, start, self.limit, row.prune)
         return run if row.pooling is None else replace(run, pooling=row.pooling)
+
+    def _full(self, task: str, seed: int, found: Mapping[str, Any]) -> Run:
+        """Say on which full model heads alone are trained: a search for their method found settings for both stages."""
+        full = self.run(task, ROWS[0], seed)
+        shared = {name: value for name, value in found.items() if name != "diversity_weight"}
+        return replace(full, settings=replace(full.settings, **shared))
 
     def _method(self, row: Row) -> tuple[MethodName, dict[str, Any]]:
         """Say what a row is trained by; without diversity, ours is what another method is, which may have been run."""
@@ -151,6 +158,18 @@ def group_of(task: str) -> str:
     return (
         "binary" if plain_name(Path(task).name) in {plain_name(name) for name in (*BINARY, *BEYOND)} else "multiclass"
     )
+
+
+def range_of(data: str) -> tuple[float, float]:
+    """Give the range of speed-ups in which the best threshold is looked for.
+
+    Args:
+        data: A file, a folder, a known task's name or a hub dataset's.
+
+    Returns:
+        The lowest and the highest speed-up: those of the paper's table of binary tasks where there are two classes.
+    """
+    return RANGES["binary" if len(load_splits(data).label_names) == 2 else "multiclass"]
 
 
 def rows_named(names: Sequence[str] | None) -> list[Row]:

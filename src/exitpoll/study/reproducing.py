@@ -77,23 +77,19 @@ def runs_of(plan: Plan, varied: str | None) -> list[Run]:
     return list({run.name: run for run in [*plan.runs(), *others]}.values())
 
 
-def write_tables(plan: Plan, outcomes: Sequence[Outcome], out: Path) -> str:
+def write_tables(plan: Plan, outcomes: Sequence[Outcome], out: Path) -> None:
     """Write the tables, every figure in them, and answers for GLUE's server.
 
     Args:
         plan: What was reproduced.
         outcomes: What its runs left behind; some may be missing.
         out: The folder to write into.
-
-    Returns:
-        The tables as Markdown.
     """
     found = cells(plan, outcomes)
     written = tables(plan.tasks, [row.name for row in plan.rows], found)
     write_json(out / "cells.json", as_plain(found))
     write_text(out / "tables.md", written)
     write_submissions(plan, outcomes, out / "submissions")
-    return written
 
 
 def find_all(plan: Plan, outcomes: Sequence[Outcome], varied: str | None) -> dict[str, Any]:

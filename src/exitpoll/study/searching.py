@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from exitpoll.analysis import static_exit
 from exitpoll.curves import best_point
-from exitpoll.errors import InputError, MissingExtraError
+from exitpoll.errors import DivergedError, InputError, MissingExtraError
 from exitpoll.folders import partial_of, read_json, write_json
 from exitpoll.study.executing import execute
 from exitpoll.study.paper import GRID, NAMED, Row
@@ -87,16 +87,19 @@ def search(
         if advance is not None:
             advance(len(_done(study)), before + left, ", ".join(f"{name} {value}" for name, value in chosen.items()))
         settings = replace(run.settings, **chosen)
-        scores = [
-            _try(replace(run, settings=replace(settings, seed=seed)), row, speedups, folder / "runs", trial, number)
-            for number, seed in enumerate(seeds)
-        ]
+        try:
+            scores = [
+                _try(replace(run, settings=replace(settings, seed=seed)), row, speedups, folder / "runs", trial, number)
+                for number, seed in enumerate(seeds)
+            ]
+        except DivergedError as error:  # it would again
+            raise optuna.TrialPruned(str(error)) from error
         return mean(scores)
 
     if left > 0:
         study.optimize(objective, n_trials=left)
     found = _best(study)
-    file = folder / BEST_FILE.format(task=plain_name(run.task), row=row.name.replace(", ", "-").replace(" ", "-"))
+    file = folder / BEST_FILE.format(task=plain_name(run.task), row=row.file_name)
     write_json(file, {"task": plain_name(run.task), "row": row.name, **asdict(found)})
     return found
 
@@ -214,7 +217,7 @@ def score_of(outcome: Outcome, row: Row, speedups: tuple[float, float]) -> float
     """
     if not row.strategies:
         trace = outcome.trace("calibration")
-        return static_exit(trace, len(trace.layers) - 1).score(trace.metric)
+        return static_exit(trace, -1).score(trace.metric)
     found = best_point(outcome.curves("calibration", row.strategies), *speedups)
     return float("-inf") if found is None else float(found[0].score[found[1]])
 
@@ -226,5 +229,7 @@ def _best(study: Study) -> Found:
     complete = study.get_trials(states=[optuna.trial.TrialState.COMPLETE])
     if not complete:
         raise InputError("no trial of the search came to an end; give it a larger budget")
+    if study.best_value == float("-inf"):
+        raise InputError("no trial of the search has a threshold in the range of speed-ups; give it a larger budget")
     done = len(_done(study))
     return Found(dict(study.best_params), float(study.best_value), done, done - len(complete))

@@ -27,19 +27,15 @@ FILES = {
 BY_NAME = ("mnli", "qnli", "rte")  # whose answers are names of classes, not numbers
 
 
-def write_submissions(plan: Plan, outcomes: Iterable[Outcome], folder: Path) -> list[Path]:
+def write_submissions(plan: Plan, outcomes: Iterable[Outcome], folder: Path) -> None:
     """Answer every unlabelled test split by every row, with the threshold that the table's figure was chosen by.
 
     Args:
         plan: What was reproduced; the first seed's runs answer.
         outcomes: What its runs left behind; some may be missing.
         folder: Where to write a folder for each row.
-
-    Returns:
-        The files written.
     """
     known = {outcome.run.name: outcome for outcome in outcomes}
-    written = []
     for task in plan.tasks:
         for row in plan.rows:
             outcome = known.get(plan.run(task, row, plan.seeds[0]).name)
@@ -47,18 +43,16 @@ def write_submissions(plan: Plan, outcomes: Iterable[Outcome], folder: Path) -> 
                 continue
             answers = _answers(task, row, outcome)
             if answers is not None:
-                path = folder / row.name.replace(", ", "-").replace(" ", "-") / FILES[plain_name(task)]
+                path = folder / row.file_name / FILES[plain_name(task)]
                 path.parent.mkdir(parents=True, exist_ok=True)
                 write_text(path, "index\tprediction\n" + "\n".join(_lines(task, outcome, answers)) + "\n")
-                written.append(path)
-    return written
 
 
 def _answers(task: str, row: Row, outcome: Outcome) -> NDArray | None:
     """Answer every text of an unlabelled split; None where the table has no figure, as no threshold is in its range."""
     texts = outcome.trace("unlabelled")
     if row.share is not None:
-        return static_exit(texts, len(texts.layers) - 1).answer
+        return static_exit(texts, -1).answer
     policy = chosen(outcome, "calibration", row, RANGES[group_of(task)])
     return None if policy is None else policy.decide(texts).answer
 

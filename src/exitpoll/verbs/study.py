@@ -45,8 +45,8 @@ def search(
         limit: Train on at most this many texts.
         settings: What the grid does not say.
     """
-    from exitpoll.study.paper import GRID, RANGES
-    from exitpoll.study.planning import Plan, check_settings, group_of, known_of, rows_named
+    from exitpoll.study.paper import GRID
+    from exitpoll.study.planning import Plan, check_plan, check_settings, known_of, range_of, rows_named
     from exitpoll.study.searching import search as search_grid
 
     quieten_transformers()
@@ -55,13 +55,22 @@ def search(
     staged = {"schedule": "two-stage"} if row.settings.get("schedule") == "heads" else {}  # both are searched
     place = Path(data)
     parent, task = (str(place.parent), place.name) if place.is_dir() else (None, data)
-    plan = Plan(**known_of(encoder), data=parent, limit=limit, settings=settings or TrainingSettings())
+    plan = Plan(
+        **known_of(encoder),
+        data=parent,
+        tasks=[task],
+        rows=[row],
+        seeds=seeds or (0, 1, 2),
+        limit=limit,
+        settings=settings or TrainingSettings(),
+    )
+    check_plan(plan)
     found = search_grid(
         plan.run(task, replace(row, settings={**row.settings, **staged}), 0),
         row,
-        RANGES[group_of(data)],
+        range_of(data),
         out,
-        seeds=seeds or (0, 1, 2),
+        seeds=plan.seeds,
         budget=budget,
         advance=lambda number, total, words: say(f"trial {number + 1} of {total}: {words}"),
     )
