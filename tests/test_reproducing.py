@@ -246,6 +246,21 @@ def test_tasks_are_averaged_whenever_they_were_run(studied):
         assert again["speedups"] == pytest.approx(each["speedups"])
 
 
+@pytest.mark.parametrize(
+    ("values", "rests_on"),
+    [((0.0, 0.0, 6.0), ("c",)), ((2.0, 2.0, 2.0), ()), ((0.0, 2.0, 2.0), ("b", "c")), ((0.0, 0.0, 1.0), ())],
+)
+def test_an_average_says_which_tasks_it_rests_on(values, rests_on):
+    for side in (1, -1):
+        gains = [
+            Gain("q", task, 2.0, Estimate(side * value, side * value - 1.5, side * value + 1.5), 1, 1, (2.0, 2.0), ())
+            for task, value in zip("abc", values, strict=True)
+        ]
+        [mean] = averages(gains)
+        assert mean.gain.sign == (0 if sum(values) == 1 else side)
+        assert mean.rests_on == rests_on
+
+
 def test_a_contest_leaves_out_what_cannot_be(studied):
     plan, outcomes = studied
     ours = NAMED["ours, patience"]

@@ -194,7 +194,7 @@ def averages(gains: Iterable[Gain]) -> Iterator[Gain]:
 
 
 def _carriers(gains: Sequence[Gain], mean: Estimate) -> tuple[str, ...]:
-    """List the tasks each of which alone makes the mean of all differ surely from nought."""
+    """List the tasks without any one of which the mean could not be told from nought any more."""
     without = {gain.task: mean_of([each.gain for each in gains if each is not gain]) for gain in gains}
     return tuple(task for task, other in without.items() if mean.sign != 0 and other.sign != mean.sign)
 
