@@ -178,8 +178,8 @@ def tables(tasks: Sequence[str], rows: Sequence[str], found: Sequence[Cell], *, 
                 "are those of the test split."
             )
             dev = (
-                "The same, chosen on the test split itself, as the paper chose on the split it reports; without what "
-                "is fitted:"
+                "The same, chosen on the test split itself, as the paper's figures of development sets were on these; "
+                "without what is fitted:"
             )
             against = (
                 "Points above or below the full model by these figures, chosen as the paper's were (and in the paper, "
