@@ -341,12 +341,13 @@ def test_a_run_that_fails_stops_no_other(plan, cache, tmp_path, monkeypatch):
     assert [each.row for each in cells(some, outcomes)] == ["full model"]
 
 
-def test_other_data_of_the_same_name_are_refused(plan, cache, tmp_path):
-    run = plan.run("trec", ROWS[0], 0)
+@pytest.mark.parametrize("keep", [False, True])
+def test_other_data_of_the_same_name_are_refused(plan, cache, tmp_path, keep):
+    run = plan.run("trec", NAMED["PABEE"], 0)  # whose weights are gone
     execute(run, cache)
     write_toy_folder(tmp_path / "trec", train=32, others=16)
     with pytest.raises(InputError, match="was done with another data of that name"):
-        execute(replace(run, data=str(tmp_path / "trec")), cache)
+        execute(replace(run, data=str(tmp_path / "trec")), cache, keep=keep)
 
 
 def test_data_that_a_task_starts_from_are_looked_at_too(plan, data, cache, tmp_path):

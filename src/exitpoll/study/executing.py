@@ -56,8 +56,9 @@ def execute(
     outcome = Outcome(run, cache / run.name)
     aside = partial_of(outcome.folder)
     put_back(aside, outcome.folder)
-    if _is_done(outcome, keep, answer):
+    if outcome.folder.exists():
         _check_files(outcome)
+    if _is_done(outcome, keep, answer):
         return outcome
     again = (outcome.folder / RUN).exists() and run.prune is None and not (outcome.folder / MODEL).exists()
     work = Outcome(run, aside / AGAIN) if again else outcome  # its weights are gone: it is done anew, and then replaced
