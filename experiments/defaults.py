@@ -17,7 +17,7 @@ from pathlib import Path
 from transformers import AutoTokenizer, set_seed
 
 from exitpoll import EarlyExitModel, TrainingSettings, load_splits, train
-from exitpoll.folders import read_json, write_json
+from exitpoll.files import read_json, write_json
 
 RESULTS = Path(__file__).parent / "results" / "defaults.json"
 POOLINGS = ("mean", "first", "pooler")

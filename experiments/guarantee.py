@@ -16,7 +16,7 @@ from pathlib import Path
 import numpy as np
 
 from exitpoll.calibration import calibrate
-from exitpoll.folders import write_json
+from exitpoll.files import write_json
 from exitpoll.grids import on_grid
 from exitpoll.policy import Policy
 from exitpoll.promises import Promise, Risk, full_answers, losses_of, try_out

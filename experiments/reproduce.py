@@ -15,7 +15,7 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from exitpoll.folders import write_json
+from exitpoll.files import write_json
 from exitpoll.methods import TrainingSettings
 from exitpoll.study.cells import as_plain, cells
 from exitpoll.study.contests import Runs, contests

@@ -13,7 +13,7 @@ from pathlib import Path
 from statistics import mean
 
 from exitpoll.evaluation import Estimate
-from exitpoll.folders import write_text
+from exitpoll.files import write_text
 from exitpoll.study.cells import tables
 from exitpoll.study.contests import SPEEDUPS, Gain
 from exitpoll.study.figures import draw_all

@@ -17,7 +17,7 @@ from typing import Any
 from exitpoll.calibration import calibrate
 from exitpoll.curves import best_of, sweep
 from exitpoll.evaluation import evaluate, measure
-from exitpoll.folders import read_json, write_json
+from exitpoll.files import read_json, write_json
 from exitpoll.policy import Policy
 from exitpoll.trace import Trace
 

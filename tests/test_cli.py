@@ -10,7 +10,7 @@ import torch
 from safetensors.torch import load_file
 
 from exitpoll import __version__
-from exitpoll.folders import read_json, write_json
+from exitpoll.files import read_json, write_json
 from tests.tiny import save_tiny, tiny_encoder, toy_rows, write_toy_folder, write_tsv
 
 

@@ -15,7 +15,7 @@ from safetensors.torch import load_file, save_file
 
 from exitpoll import EarlyExitModel, Policy, Trace
 from exitpoll.exported import MANIFEST
-from exitpoll.folders import write_json
+from exitpoll.files import write_json
 from tests.tiny import toy_rows, write_tsv
 
 

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from exitpoll import Engine, InputError, Policy, Prediction, Texts, Trace, record
-from exitpoll.folders import read_json, write_json
+from exitpoll.files import read_json, write_json
 from exitpoll.opening import open_model
 from exitpoll.runtime import Opened
 from tests.tiny import toy_rows

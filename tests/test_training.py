@@ -15,7 +15,7 @@ import torch
 from transformers import AutoModel, AutoModelForSequenceClassification, AutoTokenizer
 
 from exitpoll import METHODS, EarlyExitModel, InputError, Splits, Texts, TrainingSettings, stages, train
-from exitpoll.folders import read_json
+from exitpoll.files import read_json
 from exitpoll.inference import record_features, record_logits
 from exitpoll.tokens import tokenise
 from exitpoll.trainer import LengthSampler, last_checkpoint

@@ -15,7 +15,7 @@ from exitpoll.batching import Advance, Text, lengths_of
 from exitpoll.engine import Engine
 from exitpoll.errors import InputError
 from exitpoll.exported import MANIFEST
-from exitpoll.folders import read_json
+from exitpoll.files import read_json
 from exitpoll.opening import RUNTIMES, find_folder, open_model
 from exitpoll.policy import Policy
 from exitpoll.runtime import Opened

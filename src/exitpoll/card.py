@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from exitpoll.errors import InputError
-from exitpoll.folders import read_json, write_text
+from exitpoll.files import read_json, write_text
 from exitpoll.policy import Policy
 from exitpoll.promises import Promise
 

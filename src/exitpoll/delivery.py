@@ -17,7 +17,7 @@ from exitpoll.data import Texts
 from exitpoll.errors import InputError
 from exitpoll.exported import MANIFEST
 from exitpoll.exporting import export, probe_texts
-from exitpoll.folders import check_free, publish, put_back, write_text
+from exitpoll.files import check_free, publish, put_back, write_text
 from exitpoll.model import EarlyExitModel
 from exitpoll.opening import read_summary
 from exitpoll.policy import Policy

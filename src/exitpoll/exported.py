@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from exitpoll.errors import InputError
-from exitpoll.folders import read_json, write_json
+from exitpoll.files import read_json, write_json
 
 MANIFEST = "exported.json"
 TOKENIZER = "tokenizer.json"

@@ -10,7 +10,7 @@ from typing import Any, Literal
 from exitpoll.data import Texts, load_splits, load_texts
 from exitpoll.errors import InputError
 from exitpoll.exported import MANIFEST, Manifest
-from exitpoll.folders import read_json
+from exitpoll.files import read_json
 from exitpoll.runtime import Opened
 from exitpoll.tasks import DEFAULT_METRICS, REGRESSION, task_named
 

@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from exitpoll.comparison import Comparison
 from exitpoll.curves import front_of
 from exitpoll.errors import MissingExtraError
-from exitpoll.folders import write_bytes
+from exitpoll.files import write_bytes
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from exitpoll.decisions import Decisions, probability_of
 from exitpoll.errors import InputError
-from exitpoll.folders import read_json, write_json
+from exitpoll.files import read_json, write_json
 from exitpoll.settings import check_settings, check_threshold
 from exitpoll.strategies import Opinion, ask, strategy_named
 from exitpoll.tasks import MULTI_LABEL, REGRESSION, SINGLE_LABEL, predictions

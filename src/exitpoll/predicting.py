@@ -19,7 +19,7 @@ from typing import Any, BinaryIO, Literal
 from exitpoll.columns import find_text_columns
 from exitpoll.engine import Engine, Prediction, Text, check_text
 from exitpoll.errors import InputError
-from exitpoll.folders import read_json, write_json
+from exitpoll.files import read_json, write_json
 from exitpoll.readers import READERS, Row, checked
 from exitpoll.writers import WRITERS, check_kind, finish
 

@@ -15,7 +15,7 @@ from typing import Any
 from exitpoll.data import load_splits
 from exitpoll.embedded import EMBEDDED, encoder_folder
 from exitpoll.errors import InputError, MissingExtraError
-from exitpoll.folders import read_json, write_json, write_text
+from exitpoll.files import read_json, write_json, write_text
 
 CHOICES, INPUT = "quickstart.json", "sentences.jsonl"
 EXTRAS = {"onnx": ("onnx", "onnxscript", "onnxruntime"), "plots": ("jinja2", "matplotlib")}

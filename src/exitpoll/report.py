@@ -20,7 +20,7 @@ from exitpoll.comparison import Comparison, compare
 from exitpoll.curves import sweep
 from exitpoll.errors import InputError, MissingExtraError
 from exitpoll.evaluation import Evaluation, evaluate
-from exitpoll.folders import write_text
+from exitpoll.files import write_text
 from exitpoll.plots import as_svg, draw_agreement, draw_curves, draw_depths, draw_exits, draw_parts, save
 from exitpoll.policy import Policy
 from exitpoll.tasks import MULTI_LABEL, REGRESSION, SINGLE_LABEL, predictions

@@ -17,7 +17,7 @@ from transformers import EvalPrediction, Trainer, TrainerCallback, TrainerContro
 from transformers.trainer_pt_utils import get_length_grouped_indices
 
 from exitpoll.errors import DivergedError
-from exitpoll.folders import read_json
+from exitpoll.files import read_json
 from exitpoll.journal import Journal
 from exitpoll.objectives import exit_losses
 from exitpoll.tasks import METRICS, predictions

@@ -19,7 +19,7 @@ from transformers import PreTrainedTokenizerBase, set_seed
 from exitpoll.card import CARD, model_card
 from exitpoll.data import Splits, Texts
 from exitpoll.errors import InputError
-from exitpoll.folders import check_free, partial_of, publish, read_json, write_json, write_text
+from exitpoll.files import check_free, partial_of, publish, read_json, write_json, write_text
 from exitpoll.frozen import check_heads_below
 from exitpoll.inference import record_logits
 from exitpoll.methods import SCHEDULES, TrainingSettings

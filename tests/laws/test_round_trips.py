@@ -13,7 +13,7 @@ from safetensors.torch import load_file
 from transformers import AutoConfig, AutoModelForSequenceClassification, pipeline
 
 from exitpoll import EarlyExitModel, Engine, ExitConfig, InputError
-from exitpoll.folders import read_json, write_json
+from exitpoll.files import read_json, write_json
 from exitpoll.tokens import load_tokenizer
 from tests.tiny import CONFIGS, save_tiny, tiny_classifier, tiny_encoder, tiny_tokenizer, tokens
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from pathlib import Path
 
-from exitpoll.folders import read_json, write_json
+from exitpoll.files import read_json, write_json
 from exitpoll.trainer import OnProgress, Progress
 
 EVERY = 5.0  # seconds between two notes

@@ -18,7 +18,7 @@ from exitpoll.analysis import static_exit
 from exitpoll.data import Splits, Texts, load_splits
 from exitpoll.embedded import encoder_folder
 from exitpoll.errors import InputError
-from exitpoll.folders import drop, partial_of, publish, put_back, read_json, write_json
+from exitpoll.files import drop, partial_of, publish, put_back, read_json, write_json
 from exitpoll.model import EarlyExitModel
 from exitpoll.opening import read_summary
 from exitpoll.pruning import every_other, head_importance, keep_layers, prune_heads, speedup_of

@@ -10,7 +10,7 @@ from safetensors.numpy import load_file, save
 from transformers import PreTrainedTokenizerBase
 
 from exitpoll.data import Texts
-from exitpoll.folders import write_bytes
+from exitpoll.files import write_bytes
 from exitpoll.inference import record_all_features
 from exitpoll.model import EarlyExitModel
 from exitpoll.study.runs import LABELS

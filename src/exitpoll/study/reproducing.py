@@ -7,7 +7,7 @@ from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
-from exitpoll.folders import write_json, write_text
+from exitpoll.files import write_json, write_text
 from exitpoll.study.cells import as_plain, cells, tables
 from exitpoll.study.contests import Runs, averages, contests
 from exitpoll.study.executing import execute_all

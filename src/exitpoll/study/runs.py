@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from safetensors.numpy import load_file
 
 from exitpoll.curves import Curve, sweep
-from exitpoll.folders import read_json
+from exitpoll.files import read_json
 from exitpoll.methods import Prune, TrainingSettings
 from exitpoll.policy import Policy
 from exitpoll.trace import Trace

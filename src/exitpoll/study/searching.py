@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 from exitpoll.analysis import static_exit
 from exitpoll.curves import best_point
 from exitpoll.errors import DivergedError, InputError, MissingExtraError
-from exitpoll.folders import partial_of, read_json, write_json
+from exitpoll.files import partial_of, read_json, write_json
 from exitpoll.study.executing import execute
 from exitpoll.study.paper import GRID, NAMED, Row
 from exitpoll.study.runs import MODEL, Outcome, Run

@@ -8,7 +8,7 @@ from pathlib import Path
 from numpy.typing import NDArray
 
 from exitpoll.analysis import static_exit
-from exitpoll.folders import write_text
+from exitpoll.files import write_text
 from exitpoll.study.cells import chosen
 from exitpoll.study.paper import RANGES, Row
 from exitpoll.study.planning import Plan, group_of

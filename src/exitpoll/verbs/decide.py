@@ -38,7 +38,7 @@ def record(
         batch_size: Texts in a batch.
         overwrite: Replace an older trace.
     """
-    from exitpoll.folders import check_writable
+    from exitpoll.files import check_writable
     from exitpoll.opening import open_model, read_texts
     from exitpoll.progress import counting_bar
     from exitpoll.recording import record as record_trace
@@ -84,7 +84,7 @@ def sweep(
     from exitpoll.candidates import KS
     from exitpoll.comparison import SPEEDUPS, compare
     from exitpoll.curves import sweep as sweep_trace
-    from exitpoll.folders import write_json, write_text
+    from exitpoll.files import write_json, write_text
     from exitpoll.plots import draw_curves, save
     from exitpoll.tables import comparison_table
     from exitpoll.trace import Trace
@@ -146,7 +146,7 @@ def calibrate(
     """
     from exitpoll.calibration import calibrate as calibrate_trace
     from exitpoll.card import write_card
-    from exitpoll.folders import check_replaceable
+    from exitpoll.files import check_replaceable
     from exitpoll.opening import check_same_model, exports_of, open_model, policy_path
     from exitpoll.trace import Trace
     from exitpoll.wording import describe, not_finite
@@ -218,7 +218,7 @@ def evaluate(
         out: A JSON file for all figures.
     """
     from exitpoll.evaluation import evaluate as evaluate_trace
-    from exitpoll.folders import check_replaceable, write_json
+    from exitpoll.files import check_replaceable, write_json
     from exitpoll.opening import check_same_model, open_model, policy_path, read_texts
     from exitpoll.policy import Policy
     from exitpoll.progress import counting_bar

@@ -64,7 +64,7 @@ def train(
 
     from exitpoll.data import load_splits
     from exitpoll.embedded import encoder_folder
-    from exitpoll.folders import check_free
+    from exitpoll.files import check_free
     from exitpoll.progress import training_bars
     from exitpoll.tokens import load_tokenizer
     from exitpoll.trainer import processes

@@ -49,7 +49,7 @@ def predict(
         overwrite: Replace an older output.
     """
     from exitpoll.engine import Engine
-    from exitpoll.folders import check_writable
+    from exitpoll.files import check_writable
     from exitpoll.policy import Policy
     from exitpoll.predicting import predict_file, predict_lines
     from exitpoll.progress import predicting_bar
@@ -170,7 +170,7 @@ def bench(
         out: The folder for bench.json and bench.png; none by default.
     """
     from exitpoll.benchmarking import BATCH_SIZES, benchmark, contestants
-    from exitpoll.folders import write_json
+    from exitpoll.files import write_json
     from exitpoll.opening import read_texts
     from exitpoll.plots import draw_parts, save
     from exitpoll.progress import counting_bar

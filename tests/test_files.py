@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from exitpoll import InputError
-from exitpoll.folders import check_free, publish, read_json, write_json
+from exitpoll.files import check_free, publish, read_json, write_json
 
 
 def test_a_new_or_empty_folder_is_free(tmp_path):
