@@ -14,11 +14,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from common import time_alternately, write_results
-from exitpoll.candidates import Candidate, candidates, variants
-from exitpoll.curves import POINTS, curve_of
-from exitpoll.policy import Policy
-from exitpoll.strategies import STRATEGIES
-from exitpoll.trace import Trace
+from exitpoll.decide.fitting import Candidate, candidates, variants
+from exitpoll.decide.sweep import POINTS, curve_of
+from exitpoll.decide.policy import Policy
+from exitpoll.decide.strategies import STRATEGIES
+from exitpoll.decide.trace import Trace
 
 TEXTS, EXITS, CLASSES = 100_000, 12, 6
 SHARE_BAR, SECONDS_BAR, MICROSECONDS_BAR = 0.1, 60.0, 60.0

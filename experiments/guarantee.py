@@ -15,12 +15,12 @@ from pathlib import Path
 
 import numpy as np
 
-from exitpoll.calibration import calibrate
+from exitpoll.decide.calibrate import calibrate
 from exitpoll.files import write_json
-from exitpoll.grids import on_grid
-from exitpoll.policy import Policy
-from exitpoll.promises import Promise, Risk, full_answers, losses_of, try_out
-from exitpoll.trace import Trace
+from exitpoll.decide.thresholds import on_grid
+from exitpoll.decide.policy import Policy
+from exitpoll.decide.guarantee import Promise, Risk, full_answers, losses_of, try_out
+from exitpoll.decide.trace import Trace
 
 RESULTS = Path(__file__).parent / "results" / "guarantee.json"
 CONFIDENCE = 0.9

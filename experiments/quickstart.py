@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from exitpoll import Policy
-from exitpoll.promises import Promise
+from exitpoll.decide.guarantee import Promise
 
 ROOT = Path(__file__).parent
 RESULTS = ROOT / "results" / "quickstart.json"

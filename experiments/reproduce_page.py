@@ -12,7 +12,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from statistics import mean
 
-from exitpoll.evaluation import Estimate
+from exitpoll.decide.evaluate import Estimate
 from exitpoll.files import write_text
 from exitpoll.study.cells import tables
 from exitpoll.study.contests import SPEEDUPS, Gain

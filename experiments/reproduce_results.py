@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from exitpoll.evaluation import Estimate
+from exitpoll.decide.evaluate import Estimate
 from exitpoll.study.cells import Cell
 from exitpoll.study.contests import ALL, SPEEDUPS, Gain, averages
 

@@ -14,12 +14,12 @@ import argparse
 from pathlib import Path
 from typing import Any
 
-from exitpoll.calibration import calibrate
-from exitpoll.curves import best_of, sweep
-from exitpoll.evaluation import evaluate, measure
+from exitpoll.decide.calibrate import calibrate
+from exitpoll.decide.sweep import best_of, sweep
+from exitpoll.decide.evaluate import evaluate, measure
 from exitpoll.files import read_json, write_json
-from exitpoll.policy import Policy
-from exitpoll.trace import Trace
+from exitpoll.decide.policy import Policy
+from exitpoll.decide.trace import Trace
 
 RESULTS = Path(__file__).parent / "results" / "strategies.json"
 SPEEDUPS = (1.5, 2.0, 3.0)

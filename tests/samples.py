@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import numpy as np
 
-from exitpoll.strategies import FEATURES
-from exitpoll.tasks import MULTI_LABEL, REGRESSION
-from exitpoll.trace import Trace
+from exitpoll.decide.strategies import FEATURES
+from exitpoll.decide.metrics import MULTI_LABEL, REGRESSION
+from exitpoll.decide.trace import Trace
 
 _RISES = [-1.0 if name == "entropy" else 0.5 for name in FEATURES]  # surer means more
 SETTINGS = {

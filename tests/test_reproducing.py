@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from exitpoll import InputError, TrainingSettings
-from exitpoll.evaluation import Estimate
+from exitpoll.decide.evaluate import Estimate
 from exitpoll.study.cells import against_paper, cells, table
 from exitpoll.study.clock import Clock
 from exitpoll.study.contests import ALL, Gain, Runs, averages, contests

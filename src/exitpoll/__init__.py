@@ -12,20 +12,20 @@ from importlib.util import find_spec
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from exitpoll.calibration import calibrate
+    from exitpoll.decide.calibrate import calibrate
     from exitpoll.config import ExitConfig
-    from exitpoll.curves import Curve, sweep
+    from exitpoll.decide.sweep import Curve, sweep
     from exitpoll.data import Splits, Texts, load_splits
-    from exitpoll.decisions import Decisions
+    from exitpoll.decide.decisions import Decisions
     from exitpoll.engine import Engine, Prediction
     from exitpoll.errors import InputError
-    from exitpoll.evaluation import Evaluation, evaluate
+    from exitpoll.decide.evaluate import Evaluation, evaluate
     from exitpoll.methods import METHODS, TrainingSettings
     from exitpoll.model import EarlyExitModel, EarlyExitOutput
     from exitpoll.opening import open_model
-    from exitpoll.policy import Policy
+    from exitpoll.decide.policy import Policy
     from exitpoll.recording import record
-    from exitpoll.trace import Trace
+    from exitpoll.decide.trace import Trace
     from exitpoll.training import Trained, train
 
 __version__ = version("exitpoll")

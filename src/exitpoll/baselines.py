@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from exitpoll.batching import Text, Tokens, batches, lengths_of, mask_of, padded, pick
 from exitpoll.errors import InputError
-from exitpoll.policy import Policy
+from exitpoll.decide.policy import Policy
 from exitpoll.runtime import Opened
 
 Way = Callable[[Sequence[Text], int], Any]  # answers texts, at most so many in a call; gives logits, or predictions

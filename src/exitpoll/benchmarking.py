@@ -17,7 +17,7 @@ from exitpoll.errors import InputError
 from exitpoll.exported import MANIFEST
 from exitpoll.files import read_json
 from exitpoll.opening import RUNTIMES, find_folder, open_model
-from exitpoll.policy import Policy
+from exitpoll.decide.policy import Policy
 from exitpoll.runtime import Opened
 
 BATCH_SIZES = (1, 8, 32, 128)

@@ -8,8 +8,8 @@ from typing import Any
 
 from exitpoll.errors import InputError
 from exitpoll.files import read_json, write_text
-from exitpoll.policy import Policy
-from exitpoll.promises import Promise
+from exitpoll.decide.policy import Policy
+from exitpoll.decide.guarantee import Promise
 
 CARD = "README.md"
 OURS = "<!-- Written by exitpoll; remove this line and exitpoll leaves the card alone. -->"

@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING, NoReturn
 from rich.console import Console
 
 if TYPE_CHECKING:
-    from exitpoll.evaluation import Evaluation
+    from exitpoll.decide.evaluate import Evaluation
     from exitpoll.opening import Read
-    from exitpoll.policy import Policy
+    from exitpoll.decide.policy import Policy
     from exitpoll.training import Trained
 
 console = Console()

@@ -15,7 +15,8 @@ from exitpoll.embedded import EMBEDDED, read_embedded
 from exitpoll.errors import InputError
 from exitpoll.labels import class_names, label_numbers, problem_of
 from exitpoll.readers import READERS, Row, Source, checked, read_hub
-from exitpoll.tasks import DEFAULT_METRICS, TASKS, Task, task_named
+from exitpoll.decide.metrics import DEFAULT_METRICS
+from exitpoll.tasks import TASKS, Task, task_named
 
 SPLIT_STEMS = {"train": ("train",), "dev": ("dev", "validation", "valid", "val", "calibration"), "test": ("test",)}
 SHARD = re.compile(r"-\d+-of-\d+$")

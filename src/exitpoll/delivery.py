@@ -11,7 +11,7 @@ from typing import Any
 
 from exitpoll.assembling import assemble
 from exitpoll.batching import Text
-from exitpoll.calibration import calibrate
+from exitpoll.decide.calibrate import calibrate
 from exitpoll.card import CARD, model_card
 from exitpoll.data import Texts
 from exitpoll.errors import InputError
@@ -20,15 +20,15 @@ from exitpoll.exporting import export, probe_texts
 from exitpoll.files import check_free, publish, put_back, write_text
 from exitpoll.model import EarlyExitModel
 from exitpoll.opening import read_summary
-from exitpoll.policy import Policy
-from exitpoll.promises import Promise
+from exitpoll.decide.policy import Policy
+from exitpoll.decide.guarantee import Promise
 from exitpoll.quantising import TEXTS, quantise
 from exitpoll.recording import given_texts, record, record_in_memory
 from exitpoll.runtime import Opened
-from exitpoll.tasks import METRICS, predictions
+from exitpoll.decide.metrics import METRICS, predictions
 from exitpoll.tokens import load_tokenizer
 from exitpoll.torch_runtime import opened
-from exitpoll.trace import Trace
+from exitpoll.decide.trace import Trace
 
 OnProgress = Callable[[str, int, int], None]  # (what is being done, how much of it, of how much)
 

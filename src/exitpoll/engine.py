@@ -13,9 +13,9 @@ from exitpoll.batching import Text, batches, lengths_of, pick
 from exitpoll.errors import InputError
 from exitpoll.flow import Batch, Flow, Left
 from exitpoll.opening import file_of, find_folder, open_model
-from exitpoll.policy import Policy
+from exitpoll.decide.policy import Policy
 from exitpoll.runtime import Opened
-from exitpoll.tasks import MULTI_LABEL, REGRESSION
+from exitpoll.decide.metrics import MULTI_LABEL, REGRESSION
 
 WINDOW = 4096  # texts that are tokenised and sorted by length at a time
 

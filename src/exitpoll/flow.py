@@ -20,10 +20,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from exitpoll.batching import Tokens, lengths_of
-from exitpoll.decisions import probability_of
-from exitpoll.policy import Policy
+from exitpoll.decide.decisions import probability_of
+from exitpoll.decide.policy import Policy
 from exitpoll.runtime import Runtime
-from exitpoll.tasks import predictions
+from exitpoll.decide.metrics import predictions
 
 FULL_TOKENS = 512  # tokens in a call beyond which larger calls are hardly faster
 CALL_TOKENS = 48  # what a call costs beside its tokens, in tokens

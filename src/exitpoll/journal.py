@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 from exitpoll.objectives import closest_earlier
-from exitpoll.tasks import REGRESSION, SINGLE_LABEL
+from exitpoll.decide.metrics import REGRESSION, SINGLE_LABEL
 
 
 class Journal:

@@ -16,7 +16,7 @@ from torch.nn import functional
 
 from exitpoll.errors import InputError
 from exitpoll.methods import check_diversity_weight
-from exitpoll.tasks import MULTI_LABEL, REGRESSION, SINGLE_LABEL
+from exitpoll.decide.metrics import MULTI_LABEL, REGRESSION, SINGLE_LABEL
 
 # Log-probabilities are cut off here: e^-10000 is 0 in any precision, and −∞ · 0 would be NaN.
 LOG_FLOOR = -1e4

@@ -12,7 +12,8 @@ from exitpoll.errors import InputError
 from exitpoll.exported import MANIFEST, Manifest
 from exitpoll.files import read_json
 from exitpoll.runtime import Opened
-from exitpoll.tasks import DEFAULT_METRICS, REGRESSION, task_named
+from exitpoll.decide.metrics import DEFAULT_METRICS, REGRESSION
+from exitpoll.tasks import task_named
 
 RUNTIMES = ("torch", "onnx", "onnx-int8")
 MOST_THREADS = 256

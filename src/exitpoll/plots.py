@@ -15,8 +15,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from exitpoll.comparison import Comparison
-from exitpoll.curves import front_of
+from exitpoll.decide.compare import Comparison
+from exitpoll.decide.sweep import front_of
 from exitpoll.errors import MissingExtraError
 from exitpoll.files import write_bytes
 

@@ -16,7 +16,7 @@ from exitpoll.batching import Advance, Text, Tokens, batches, lengths_of, pick
 from exitpoll.data import Texts
 from exitpoll.errors import InputError
 from exitpoll.runtime import Opened, Runtime
-from exitpoll.trace import Trace, create
+from exitpoll.decide.trace import Trace, create
 
 _PACKAGES = {"torch": ("torch", "transformers"), "onnx": ("onnxruntime",)}  # whose versions a trace names
 SHARD = 16_384  # texts that are tokenised and sorted by length at a time

@@ -13,18 +13,18 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from exitpoll.analysis import auroc, disagreement, static_exit
+from exitpoll.decide.analysis import auroc, disagreement, static_exit
 from exitpoll.batching import Text
 from exitpoll.benchmarking import FULL, PLAIN, Benchmark, Timing
-from exitpoll.comparison import Comparison, compare
-from exitpoll.curves import sweep
+from exitpoll.decide.compare import Comparison, compare
+from exitpoll.decide.sweep import sweep
 from exitpoll.errors import InputError, MissingExtraError
-from exitpoll.evaluation import Evaluation, evaluate
+from exitpoll.decide.evaluate import Evaluation, evaluate
 from exitpoll.files import write_text
 from exitpoll.plots import as_svg, draw_agreement, draw_curves, draw_depths, draw_exits, draw_parts, save
-from exitpoll.policy import Policy
-from exitpoll.tasks import MULTI_LABEL, REGRESSION, SINGLE_LABEL, predictions
-from exitpoll.trace import Trace
+from exitpoll.decide.policy import Policy
+from exitpoll.decide.metrics import MULTI_LABEL, REGRESSION, SINGLE_LABEL, predictions
+from exitpoll.decide.trace import Trace
 from exitpoll.wording import describe, not_finite, same_texts, verdict
 
 if TYPE_CHECKING:

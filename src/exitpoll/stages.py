@@ -27,7 +27,7 @@ from exitpoll.inference import record_features
 from exitpoll.journal import Journal
 from exitpoll.methods import SCHEDULES, TrainingSettings
 from exitpoll.model import EarlyExitModel
-from exitpoll.tasks import REGRESSION, SINGLE_LABEL
+from exitpoll.decide.metrics import REGRESSION, SINGLE_LABEL
 from exitpoll.tokens import TokenisedTexts
 from exitpoll.trainer import (
     ExitTrainer,

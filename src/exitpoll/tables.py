@@ -13,8 +13,8 @@ from exitpoll.progress import percent
 
 if TYPE_CHECKING:
     from exitpoll.benchmarking import Benchmark
-    from exitpoll.comparison import Comparison
-    from exitpoll.evaluation import Estimate, Evaluation
+    from exitpoll.decide.compare import Comparison
+    from exitpoll.decide.evaluate import Estimate, Evaluation
     from exitpoll.training import Trained
 
 

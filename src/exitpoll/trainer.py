@@ -20,7 +20,7 @@ from exitpoll.errors import DivergedError
 from exitpoll.files import read_json
 from exitpoll.journal import Journal
 from exitpoll.objectives import exit_losses
-from exitpoll.tasks import METRICS, predictions
+from exitpoll.decide.metrics import METRICS, predictions
 
 Objective = Callable[[Tensor, Tensor], Tensor]  # logits (texts, exits, classes), labels -> loss ()
 Score = Callable[[EvalPrediction], dict[str, Any]]

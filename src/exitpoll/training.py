@@ -25,7 +25,7 @@ from exitpoll.inference import record_logits
 from exitpoll.methods import SCHEDULES, TrainingSettings
 from exitpoll.model import EarlyExitModel
 from exitpoll.stages import JOURNAL_NAME, Job, objective_for, run_stages
-from exitpoll.tasks import REGRESSION
+from exitpoll.decide.metrics import REGRESSION
 from exitpoll.tokens import TokenisedTexts, readable_length, tokenise
 from exitpoll.trainer import OnProgress, exit_scores, processes
 

@@ -7,13 +7,13 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from exitpoll.comparison import SPEEDUPS, Comparison
-from exitpoll.curves import best_point
-from exitpoll.evaluation import Evaluation
-from exitpoll.policy import Policy
+from exitpoll.decide.compare import SPEEDUPS, Comparison
+from exitpoll.decide.sweep import best_point
+from exitpoll.decide.evaluate import Evaluation
+from exitpoll.decide.policy import Policy
 from exitpoll.progress import percent
-from exitpoll.promises import Promise
-from exitpoll.trace import Trace
+from exitpoll.decide.guarantee import Promise
+from exitpoll.decide.trace import Trace
 
 if TYPE_CHECKING:
     from exitpoll.delivery import Delivered

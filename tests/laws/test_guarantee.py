@@ -9,7 +9,7 @@ import pytest
 from experiments import guarantee
 from experiments.guarantee import CONFIDENCE, allowed
 
-from exitpoll.trace import Trace
+from exitpoll.decide.trace import Trace
 
 RUNS = 300
 simulate = cache(guarantee.simulate)

@@ -15,8 +15,8 @@ from exitpoll.assembling import assemble
 from exitpoll.encoders import FAMILIES
 from exitpoll.engine import Engine
 from exitpoll.exporting import export
-from exitpoll.strategies import STRATEGIES
-from exitpoll.tasks import MULTI_LABEL, REGRESSION
+from exitpoll.decide.strategies import STRATEGIES
+from exitpoll.decide.metrics import MULTI_LABEL, REGRESSION
 from exitpoll.torch_runtime import opened
 from tests.samples import settings_of
 from tests.tiny import CONFIGS, FILLERS, LAYERS, WORDS, save_tiny, tiny_tokenizer

@@ -7,10 +7,10 @@ from dataclasses import dataclass
 from statistics import mean, stdev
 from typing import Any
 
-from exitpoll.analysis import static_exit
-from exitpoll.curves import best_of
-from exitpoll.evaluation import measure
-from exitpoll.policy import Policy
+from exitpoll.decide.analysis import static_exit
+from exitpoll.decide.sweep import best_of
+from exitpoll.decide.evaluate import measure
+from exitpoll.decide.policy import Policy
 from exitpoll.study.paper import FULL, PAPER, RANGES, Row
 from exitpoll.study.planning import Plan, group_of
 from exitpoll.study.runs import Outcome

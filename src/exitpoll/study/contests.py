@@ -9,14 +9,14 @@ from itertools import product
 
 import numpy as np
 
-from exitpoll.analysis import static_exit
-from exitpoll.curves import Curve
-from exitpoll.evaluation import Estimate, Mixture, estimate, mean_gain, mean_of
-from exitpoll.policy import Policy
+from exitpoll.decide.analysis import static_exit
+from exitpoll.decide.sweep import Curve
+from exitpoll.decide.evaluate import Estimate, Mixture, estimate, mean_gain, mean_of
+from exitpoll.decide.policy import Policy
 from exitpoll.study.paper import CONTESTS, Question, Row
 from exitpoll.study.planning import Plan
 from exitpoll.study.runs import Outcome
-from exitpoll.trace import Trace
+from exitpoll.decide.trace import Trace
 
 SPEEDUPS = (1.3, 1.5, 2.0, 2.5, 3.0)
 ALL = "all tasks"

@@ -14,7 +14,7 @@ import numpy as np
 import torch
 from transformers import PreTrainedTokenizerBase, set_seed
 
-from exitpoll.analysis import static_exit
+from exitpoll.decide.analysis import static_exit
 from exitpoll.data import Splits, Texts, load_splits
 from exitpoll.embedded import encoder_folder
 from exitpoll.errors import InputError
@@ -29,7 +29,7 @@ from exitpoll.study.moments import Watch
 from exitpoll.study.runs import JOURNAL, MODEL, MOMENTS, RUN, SPLITS, UNLABELLED, Outcome, Run
 from exitpoll.tokens import load_tokenizer, tokenise
 from exitpoll.torch_runtime import opened
-from exitpoll.trace import Trace
+from exitpoll.decide.trace import Trace
 from exitpoll.trainer import OnProgress, processes
 from exitpoll.training import digest_of_texts, train
 

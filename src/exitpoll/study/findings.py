@@ -9,15 +9,15 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from exitpoll.analysis import consistency_oracle, label_oracle, static_exit
-from exitpoll.curves import front_of, sweep
-from exitpoll.evaluation import Mixture, estimate, mean_gain
-from exitpoll.policy import Policy
+from exitpoll.decide.analysis import consistency_oracle, label_oracle, static_exit
+from exitpoll.decide.sweep import front_of, sweep
+from exitpoll.decide.evaluate import Mixture, estimate, mean_gain
+from exitpoll.decide.policy import Policy
 from exitpoll.study.cells import Cell
 from exitpoll.study.contests import Runs
 from exitpoll.study.paper import BEST, NAMED, OURS_ROW, VARIANTS, WITHOUT, Row
 from exitpoll.study.runs import Outcome
-from exitpoll.trace import Trace
+from exitpoll.decide.trace import Trace
 
 EQUAL_SPEEDUP = 1.3  # at which the paper compares where texts leave
 WITHIN = 0.005  # of the last exit's score counts as keeping it

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from exitpoll.methods import MethodName, Prune, Weights
-from exitpoll.policy import Policy
+from exitpoll.decide.policy import Policy
 
 BINARY = ("cola", "mrpc", "qqp", "rte", "sst2")
 MULTICLASS = ("agnews", "sst5", "trec")

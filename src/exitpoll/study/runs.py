@@ -13,11 +13,11 @@ from typing import Any
 from numpy.typing import NDArray
 from safetensors.numpy import load_file
 
-from exitpoll.curves import Curve, sweep
+from exitpoll.decide.sweep import Curve, sweep
 from exitpoll.files import read_json
 from exitpoll.methods import Prune, TrainingSettings
-from exitpoll.policy import Policy
-from exitpoll.trace import Trace
+from exitpoll.decide.policy import Policy
+from exitpoll.decide.trace import Trace
 
 RUN, MODEL, JOURNAL, MOMENTS = "run.json", "model", "training.jsonl", "moments.safetensors"
 SPLITS, UNLABELLED = ("calibration", "test"), "unlabelled"

@@ -12,8 +12,8 @@ from pathlib import Path
 from statistics import mean
 from typing import TYPE_CHECKING, Any
 
-from exitpoll.analysis import static_exit
-from exitpoll.curves import best_point
+from exitpoll.decide.analysis import static_exit
+from exitpoll.decide.sweep import best_point
 from exitpoll.errors import DivergedError, InputError, MissingExtraError
 from exitpoll.files import partial_of, read_json, write_json
 from exitpoll.study.executing import execute

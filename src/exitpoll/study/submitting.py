@@ -7,7 +7,7 @@ from pathlib import Path
 
 from numpy.typing import NDArray
 
-from exitpoll.analysis import static_exit
+from exitpoll.decide.analysis import static_exit
 from exitpoll.files import write_text
 from exitpoll.study.cells import chosen
 from exitpoll.study.paper import RANGES, Row

@@ -81,13 +81,13 @@ def sweep(
         points: How many thresholds to try of each.
         out: The folder for curves.json, curves.csv and curves.png; one beside the trace by default.
     """
-    from exitpoll.candidates import KS
-    from exitpoll.comparison import SPEEDUPS, compare
-    from exitpoll.curves import sweep as sweep_trace
+    from exitpoll.decide.fitting import KS
+    from exitpoll.decide.compare import SPEEDUPS, compare
+    from exitpoll.decide.sweep import sweep as sweep_trace
     from exitpoll.files import write_json, write_text
     from exitpoll.plots import draw_curves, save
     from exitpoll.tables import comparison_table
-    from exitpoll.trace import Trace
+    from exitpoll.decide.trace import Trace
     from exitpoll.wording import best_in_words, not_finite
 
     if strategies is not None and not strategies:
@@ -144,11 +144,11 @@ def calibrate(
         seed: Seed of the halves, one to search on and one to certify on.
         out: The policy to write, if not in the model's folder.
     """
-    from exitpoll.calibration import calibrate as calibrate_trace
+    from exitpoll.decide.calibrate import calibrate as calibrate_trace
     from exitpoll.card import write_card
     from exitpoll.files import check_replaceable
     from exitpoll.opening import check_same_model, exports_of, open_model, policy_path
-    from exitpoll.trace import Trace
+    from exitpoll.decide.trace import Trace
     from exitpoll.wording import describe, not_finite
 
     recorded = Trace.load(trace)
@@ -217,13 +217,13 @@ def evaluate(
         batch_size: Texts in a batch.
         out: A JSON file for all figures.
     """
-    from exitpoll.evaluation import evaluate as evaluate_trace
+    from exitpoll.decide.evaluate import evaluate as evaluate_trace
     from exitpoll.files import check_replaceable, write_json
     from exitpoll.opening import check_same_model, open_model, policy_path, read_texts
-    from exitpoll.policy import Policy
+    from exitpoll.decide.policy import Policy
     from exitpoll.progress import counting_bar
     from exitpoll.recording import record_in_memory
-    from exitpoll.trace import Trace
+    from exitpoll.decide.trace import Trace
     from exitpoll.wording import not_finite, same_texts
 
     if (data is None) == (trace is None):
@@ -287,11 +287,11 @@ def report(
     """
     from exitpoll.benchmarking import Benchmark
     from exitpoll.opening import check_same_model, open_model, policy_path, read_texts
-    from exitpoll.policy import Policy
+    from exitpoll.decide.policy import Policy
     from exitpoll.progress import counting_bar
     from exitpoll.recording import given_texts, record_in_memory
     from exitpoll.report import check_installed, check_place, check_same_texts, gather, write_report
-    from exitpoll.trace import Trace
+    from exitpoll.decide.trace import Trace
 
     quieten_transformers()
     out = out or policy_path(model).with_name("report")

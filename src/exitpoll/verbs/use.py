@@ -50,7 +50,7 @@ def predict(
     """
     from exitpoll.engine import Engine
     from exitpoll.files import check_writable
-    from exitpoll.policy import Policy
+    from exitpoll.decide.policy import Policy
     from exitpoll.predicting import predict_file, predict_lines
     from exitpoll.progress import predicting_bar
 

@@ -11,10 +11,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from exitpoll.errors import InputError
-from exitpoll.numerics import log_softmax, softmax
-from exitpoll.strategies import FEATURES, STRATEGIES, features, strategy_named, votes
-from exitpoll.strategies import ask as ask_any
-from exitpoll.tasks import MULTI_LABEL, REGRESSION, SINGLE_LABEL
+from exitpoll.decide.numerics import log_softmax, softmax
+from exitpoll.decide.strategies import FEATURES, STRATEGIES, features, strategy_named, votes
+from exitpoll.decide.strategies import ask as ask_any
+from exitpoll.decide.metrics import MULTI_LABEL, REGRESSION, SINGLE_LABEL
 from tests.samples import multi_label_trace, regression_trace, settings_of
 
 SEED_VOTES = json.loads((Path(__file__).parent / "data" / "seed_votes.json").read_text())

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from exitpoll.errors import InputError
-from exitpoll.strategies import FEATURES, strategy_named
+from exitpoll.decide.strategies import FEATURES, strategy_named
 
 
 def check_settings(strategy: Any, settings: Any) -> None:

@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from exitpoll.errors import InputError
-from exitpoll.tasks import DEFAULT_METRICS, MULTI_LABEL, REGRESSION, SINGLE_LABEL
+from exitpoll.decide.metrics import DEFAULT_METRICS, MULTI_LABEL, REGRESSION, SINGLE_LABEL
 
 FORMAT = "exitpoll trace 1"
 CHUNK = 1 << 20  # logits that are worked on at a time

@@ -16,16 +16,16 @@ from typing import Any
 
 import numpy as np
 
-from exitpoll.bounds import texts_needed
-from exitpoll.candidates import candidates, variants
-from exitpoll.curves import POINTS, best_point, curve_of, front_of, sweep
+from exitpoll.decide.bounds import texts_needed
+from exitpoll.decide.fitting import candidates, variants
+from exitpoll.decide.sweep import POINTS, best_point, curve_of, front_of, sweep
 from exitpoll.errors import InputError
-from exitpoll.grids import GRIDS, on_grid
-from exitpoll.policy import Policy
-from exitpoll.promises import Promise, Risk, by_full_model, certify, full_answers, provenance
-from exitpoll.strategies import strategy_named
-from exitpoll.tasks import METRICS, REGRESSION
-from exitpoll.trace import Trace
+from exitpoll.decide.thresholds import GRIDS, on_grid
+from exitpoll.decide.policy import Policy
+from exitpoll.decide.guarantee import Promise, Risk, by_full_model, certify, full_answers, provenance
+from exitpoll.decide.strategies import strategy_named
+from exitpoll.decide.metrics import METRICS, REGRESSION
+from exitpoll.decide.trace import Trace
 
 LEAST = 20  # texts to calibrate a promise on
 

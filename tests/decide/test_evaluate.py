@@ -8,12 +8,12 @@ import numpy as np
 import pytest
 from scipy.stats import chi2
 
-from exitpoll.analysis import static_exit
-from exitpoll.calibration import calibrate
+from exitpoll.decide.analysis import static_exit
+from exitpoll.decide.calibrate import calibrate
 from exitpoll.errors import InputError
-from exitpoll.evaluation import Estimate, evaluate, mean_gain, mean_of
-from exitpoll.policy import Policy
-from exitpoll.trace import Trace
+from exitpoll.decide.evaluate import Estimate, evaluate, mean_gain, mean_of
+from exitpoll.decide.policy import Policy
+from exitpoll.decide.trace import Trace
 from exitpoll.wording import verdict
 from tests.samples import multi_label_trace, random_trace, regression_trace
 from tests.test_calibration import clear_trace

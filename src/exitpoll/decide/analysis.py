@@ -7,12 +7,12 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from exitpoll.decisions import Decisions, probability_of
+from exitpoll.decide.decisions import Decisions, probability_of
 from exitpoll.errors import InputError
-from exitpoll.numerics import predicted, sigmoid, softmax
-from exitpoll.strategies import ask
-from exitpoll.tasks import MULTI_LABEL, REGRESSION, predictions
-from exitpoll.trace import Trace
+from exitpoll.decide.numerics import highest_class, sigmoid, softmax
+from exitpoll.decide.strategies import ask
+from exitpoll.decide.metrics import MULTI_LABEL, REGRESSION, predictions
+from exitpoll.decide.trace import Trace
 
 # ---- oracles --------------------------------------------------------------------------------------------------------
 
@@ -100,7 +100,7 @@ def _as_classes(trace: Trace) -> tuple[NDArray, NDArray | None]:
         raise InputError("values cannot be compared as classes can; this trace is of a regression")
     logits, labels = np.asarray(trace.logits), trace.labels
     if trace.problem_type != MULTI_LABEL:
-        return predicted(logits), None if labels is None else np.asarray(labels)
+        return highest_class(logits), None if labels is None else np.asarray(labels)
     sets = (np.nan_to_num(logits) > 0).reshape(-1, logits.shape[-1])
     known = np.zeros((0, logits.shape[-1]), dtype=bool) if labels is None else np.asarray(labels) > 0
     numbers = _numbered(np.concatenate([sets, known]))

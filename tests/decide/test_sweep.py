@@ -9,13 +9,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from exitpoll.candidates import KS, candidates, variants
-from exitpoll.curves import Curve, best_of, sweep
+from exitpoll.decide.fitting import KS, candidates, variants
+from exitpoll.decide.sweep import Curve, best_of, sweep
 from exitpoll.errors import InputError
-from exitpoll.policy import Policy
-from exitpoll.strategies import STRATEGIES
-from exitpoll.tasks import METRICS, MULTI_LABEL
-from exitpoll.trace import Trace
+from exitpoll.decide.policy import Policy
+from exitpoll.decide.strategies import STRATEGIES
+from exitpoll.decide.metrics import METRICS, MULTI_LABEL
+from exitpoll.decide.trace import Trace
 from tests.samples import multi_label_trace, random_trace, regression_trace, settings_of
 
 SINGLE_METRICS = ("accuracy", "accuracy_and_f1", "matthews")

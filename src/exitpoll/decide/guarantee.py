@@ -11,12 +11,12 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from exitpoll.bounds import TESTS, upper_bound
+from exitpoll.decide.bounds import TESTS, upper_bound
 from exitpoll.errors import InputError
-from exitpoll.policy import Policy
-from exitpoll.tallies import agreement
-from exitpoll.tasks import REGRESSION, predictions
-from exitpoll.trace import Trace
+from exitpoll.decide.policy import Policy
+from exitpoll.decide.metrics import agreement
+from exitpoll.decide.metrics import REGRESSION, predictions
+from exitpoll.decide.trace import Trace
 
 AT_ONCE = 32  # policies that are tried together
 WORTH_WHILE = 1.1  # the least speed-up for which a nearer promise is named

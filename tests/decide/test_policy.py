@@ -10,11 +10,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from exitpoll.errors import InputError
-from exitpoll.numerics import softmax
-from exitpoll.policy import Policy
-from exitpoll.strategies import STRATEGIES
-from exitpoll.tasks import MULTI_LABEL, REGRESSION
-from exitpoll.trace import Trace
+from exitpoll.decide.numerics import softmax
+from exitpoll.decide.policy import Policy
+from exitpoll.decide.strategies import STRATEGIES
+from exitpoll.decide.metrics import MULTI_LABEL, REGRESSION
+from exitpoll.decide.trace import Trace
 from tests.samples import SETTINGS, multi_label_trace, regression_trace, settings_of
 
 # Two texts, four exits, three classes: what every head predicts.

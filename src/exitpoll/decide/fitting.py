@@ -11,9 +11,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from exitpoll.errors import InputError
-from exitpoll.numerics import log_softmax, predicted, tamed
-from exitpoll.policy import Policy
-from exitpoll.strategies import (
+from exitpoll.decide.numerics import log_softmax, highest_class, tamed
+from exitpoll.decide.policy import Policy
+from exitpoll.decide.strategies import (
     FEATURES,
     STRATEGIES,
     Opinion,
@@ -22,8 +22,8 @@ from exitpoll.strategies import (
     features,
     strategy_named,
 )
-from exitpoll.tasks import MULTI_LABEL, REGRESSION, predictions
-from exitpoll.trace import Trace
+from exitpoll.decide.metrics import MULTI_LABEL, REGRESSION, predictions
+from exitpoll.decide.trace import Trace
 
 Towards = Literal["agreement", "right"]
 
@@ -207,7 +207,7 @@ def fit_learned(trace: Trace, towards: Towards = "agreement") -> Policy:
         A policy without a threshold; its settings are the coefficients.
     """
     logits, gold = _classes(_sample(trace), towards)
-    target = predicted(logits) == gold[:, None]  # (texts, exits)
+    target = highest_class(logits) == gold[:, None]  # (texts, exits)
     told, _ = features(logits)  # (texts, exits, features)
     rows = [_regression(told[:, number], target[:, number]) for number in range(logits.shape[1])]
     settings = {"towards": towards, "weights": [row[:-1] for row in rows], "biases": [row[-1] for row in rows]}
@@ -285,5 +285,5 @@ def _classes(trace: Trace, towards: Towards) -> tuple[NDArray, NDArray]:
     if trace.problem_type == MULTI_LABEL:
         logits = as_binary(logits)
     if towards == "agreement":
-        return logits, predicted(logits[:, -1:])[:, 0]
+        return logits, highest_class(logits[:, -1:])[:, 0]
     return logits, trace.gold("fitting towards what is right").reshape(-1)

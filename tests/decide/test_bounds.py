@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from scipy.stats import binomtest
 
-from exitpoll.bounds import betting, binomial, texts_needed, upper_bound
+from exitpoll.decide.bounds import betting, binomial, texts_needed, upper_bound
 
 
 @pytest.mark.parametrize(("count", "texts", "limit"), [(0, 100, 0.02), (3, 200, 0.05), (30, 100, 0.2)])

@@ -11,13 +11,13 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from exitpoll.decisions import Decisions, probability_of
+from exitpoll.decide.decisions import Decisions, probability_of
 from exitpoll.errors import InputError
 from exitpoll.files import read_json, write_json
-from exitpoll.settings import check_settings, check_threshold
-from exitpoll.strategies import Opinion, ask, strategy_named
-from exitpoll.tasks import MULTI_LABEL, REGRESSION, SINGLE_LABEL, predictions
-from exitpoll.trace import Trace
+from exitpoll.decide.settings import check_settings, check_threshold
+from exitpoll.decide.strategies import Opinion, ask, strategy_named
+from exitpoll.decide.metrics import MULTI_LABEL, REGRESSION, SINGLE_LABEL, predictions
+from exitpoll.decide.trace import Trace
 
 VERSION = 1
 

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from safetensors.numpy import load_file
 
 from exitpoll.errors import InputError
-from exitpoll.trace import Trace, create
+from exitpoll.decide.trace import Trace, create
 
 
 def some(texts=7, exits=3, classes=4, labels=True, dtype=np.float32):

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from sklearn.metrics import mutual_info_score, roc_auc_score
 
-from exitpoll.analysis import (
+from exitpoll.decide.analysis import (
     auroc,
     calibration_error,
     consistency_oracle,
@@ -21,8 +21,8 @@ from exitpoll.analysis import (
     thinking,
 )
 from exitpoll.errors import InputError
-from exitpoll.numerics import softmax
-from exitpoll.trace import Trace
+from exitpoll.decide.numerics import softmax
+from exitpoll.decide.trace import Trace
 from tests.samples import multi_label_trace, random_trace, regression_trace
 
 # Four texts, three exits, three classes: what every head predicts, and the labels.

@@ -11,10 +11,10 @@ from typing import Any
 
 import numpy as np
 
-from exitpoll.analysis import oracles, static_exit
-from exitpoll.curves import Curve, best_point
-from exitpoll.decisions import Decisions
-from exitpoll.trace import Trace
+from exitpoll.decide.analysis import oracles, static_exit
+from exitpoll.decide.sweep import Curve, best_point
+from exitpoll.decide.decisions import Decisions
+from exitpoll.decide.trace import Trace
 
 SPEEDUPS = (1.3, 1.5, 2.0, 2.5, 3.0, 4.0)
 

@@ -8,8 +8,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from exitpoll.errors import InputError
-from exitpoll.tallies import TALLIES, tally_named
-from exitpoll.tasks import METRICS, MULTI_LABEL, REGRESSION, SINGLE_LABEL
+from exitpoll.decide.metrics import METRICS, metric_named
+from exitpoll.decide.metrics import METRICS, MULTI_LABEL, REGRESSION, SINGLE_LABEL
 
 
 def drawn(metric, seed, texts=30):
@@ -23,34 +23,34 @@ def drawn(metric, seed, texts=30):
     return generator.integers(values, size=shape), generator.integers(values, size=shape), classes
 
 
-@pytest.mark.parametrize("metric", TALLIES)
+@pytest.mark.parametrize("metric", METRICS)
 @given(seed=st.integers(0, 10**6))
 def test_sums_give_the_metric(metric, seed):
     gold, answers, classes = drawn(metric, seed)
-    tally = TALLIES[metric]
-    assert tally.score(tally.notes(gold, answers, classes).sum(axis=0)) == pytest.approx(METRICS[metric](gold, answers))
+    tally = METRICS[metric]
+    assert tally.score(tally.counts(gold, answers, classes).sum(axis=0)) == pytest.approx(METRICS[metric](gold, answers))
 
 
-@pytest.mark.parametrize("metric", TALLIES)
+@pytest.mark.parametrize("metric", METRICS)
 def test_a_weight_is_a_repetition(metric):
     gold, answers, classes = drawn(metric, 0)
     weights = np.random.default_rng(1).integers(0, 3, size=30)
-    notes = TALLIES[metric].notes(gold, answers, classes)
+    notes = METRICS[metric].counts(gold, answers, classes)
     repeated = METRICS[metric](np.repeat(gold, weights, axis=0), np.repeat(answers, weights, axis=0))
-    assert TALLIES[metric].score(weights @ notes) == pytest.approx(repeated)
+    assert METRICS[metric].score(weights @ notes) == pytest.approx(repeated)
 
 
 def test_accuracy_of_several_labels_asks_for_all_of_them():
     gold, answers = np.array([[1, 0], [1, 1]]), np.array([[1, 0], [1, 0]])
-    tally = tally_named("accuracy", MULTI_LABEL, 2)
-    assert tally.score(tally.notes(gold, answers, 2).sum(axis=0)) == 0.5
+    tally = metric_named("accuracy", MULTI_LABEL, 2)
+    assert tally.score(tally.counts(gold, answers, 2).sum(axis=0)) == 0.5
 
 
-@pytest.mark.parametrize("metric", TALLIES)
+@pytest.mark.parametrize("metric", METRICS)
 def test_constant_answers_do_not_divide_by_nothing(metric):
     gold, _, classes = drawn(metric, 0)
     with np.errstate(all="raise"):
-        score = TALLIES[metric].score(TALLIES[metric].notes(gold * 0, gold * 0, classes).sum(axis=0))
+        score = METRICS[metric].score(METRICS[metric].counts(gold * 0, gold * 0, classes).sum(axis=0))
     assert np.isfinite(score)
 
 
@@ -60,4 +60,4 @@ def test_constant_answers_do_not_divide_by_nothing(metric):
 )
 def test_refuses(metric, problem_type, classes):
     with pytest.raises(InputError, match=f"metric '{metric}' does not score {problem_type} with {classes} classes"):
-        tally_named(metric, problem_type, classes)
+        metric_named(metric, problem_type, classes)

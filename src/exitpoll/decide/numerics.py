@@ -47,7 +47,7 @@ def exit_numbers(values: NDArray) -> NDArray:
     return np.arange(1.0, values.shape[1] + 1)
 
 
-def predicted(logits: NDArray) -> NDArray:
+def highest_class(logits: NDArray) -> NDArray:
     """Give the highest class, whatever the logits: (…, classes) -> (…)."""
     return (logits if is_tame(logits) else tamed(logits)).argmax(axis=-1)
 

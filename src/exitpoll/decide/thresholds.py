@@ -9,9 +9,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from exitpoll.policy import Policy
-from exitpoll.tasks import MULTI_LABEL
-from exitpoll.trace import Trace
+from exitpoll.decide.policy import Policy
+from exitpoll.decide.metrics import MULTI_LABEL
+from exitpoll.decide.trace import Trace
 
 GRID_SIZE = 150
 

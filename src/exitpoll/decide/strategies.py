@@ -17,7 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from exitpoll.errors import InputError
-from exitpoll.numerics import (
+from exitpoll.decide.numerics import (
     after_first,
     divergence_from_last,
     exit_numbers,
@@ -28,7 +28,7 @@ from exitpoll.numerics import (
     sigmoid,
     tamed,
 )
-from exitpoll.tasks import MULTI_LABEL, REGRESSION, SINGLE_LABEL
+from exitpoll.decide.metrics import MULTI_LABEL, REGRESSION, SINGLE_LABEL
 
 
 @dataclass(frozen=True)

@@ -10,9 +10,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from exitpoll.errors import InputError
-from exitpoll.numerics import sigmoid, softmax, tamed
-from exitpoll.tallies import tally_named
-from exitpoll.tasks import MULTI_LABEL, REGRESSION, SINGLE_LABEL
+from exitpoll.decide.numerics import sigmoid, softmax, tamed
+from exitpoll.decide.metrics import metric_named
+from exitpoll.decide.metrics import MULTI_LABEL, REGRESSION, SINGLE_LABEL
 
 
 @dataclass(frozen=True)
@@ -61,8 +61,8 @@ class Decisions:
         kind = MULTI_LABEL if several else REGRESSION if values else SINGLE_LABEL
         gold = np.asarray(self.labels, dtype=np.float64 if values else np.int64)
         classes = max(2, *(1 + int(each.max(initial=0)) for each in (gold, self.answer)))
-        tally = tally_named(metric, kind, classes)
-        return float(tally.score(tally.notes(gold, self.answer, classes).sum(axis=0)))
+        tally = metric_named(metric, kind, classes)
+        return float(tally.score(tally.counts(gold, self.answer, classes).sum(axis=0)))
 
 
 def probability_of(heads: NDArray, answer: NDArray, problem_type: str) -> NDArray:

@@ -8,11 +8,11 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from exitpoll.candidates import KS, Candidate, candidates
+from exitpoll.decide.fitting import KS, Candidate, candidates
 from exitpoll.errors import InputError
-from exitpoll.policy import Policy
-from exitpoll.tallies import tally_named
-from exitpoll.trace import Trace
+from exitpoll.decide.policy import Policy
+from exitpoll.decide.metrics import metric_named
+from exitpoll.decide.trace import Trace
 
 POINTS = 200
 
@@ -156,7 +156,7 @@ def curve_of(trace: Trace, candidate: Candidate, metric: str, points: int, costs
         Its curve.
     """
     classes, policy, opinion = trace.logits.shape[-1], candidate.policy, candidate.opinion
-    tally, gold = tally_named(metric, trace.problem_type, classes), trace.gold("a sweep")
+    tally, gold = metric_named(metric, trace.problem_type, classes), trace.gold("a sweep")
     end = int(policy.ends(trace.layers).argmax())  # nobody goes on from here
     highest = np.maximum.accumulate(opinion.score[:, : end + 1], axis=1)  # (texts, exits up to the end)
     levels = _grid(highest[:, :-1], points)  # rising
@@ -172,7 +172,7 @@ def curve_of(trace: Trace, candidate: Candidate, metric: str, points: int, costs
             stays = [(enters, np.full(len(trace), len(levels)), policy.answer)]
         for first, beyond, by in stays:
             answer = policy.answers_at(number, by, opinion, trace.logits)
-            notes = tally.notes(gold, answer, classes).T  # (notes, texts)
+            notes = tally.counts(gold, answer, classes).T  # (notes, texts)
             for where, sign in ((first, 1), (beyond, -1)):
                 sums = sums + sign * np.stack([np.bincount(where, note, len(levels) + 1) for note in notes], axis=-1)
                 paid += sign * costs[number] * np.bincount(where, minlength=len(paid))

@@ -9,14 +9,14 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from exitpoll.analysis import oracles, static_exit
-from exitpoll.decisions import Decisions
+from exitpoll.decide.analysis import oracles, static_exit
+from exitpoll.decide.decisions import Decisions
 from exitpoll.errors import InputError
-from exitpoll.policy import Policy
-from exitpoll.promises import Promise, by_full_model, losses_of
-from exitpoll.tallies import agreement, tally_named
-from exitpoll.tasks import REGRESSION
-from exitpoll.trace import CHUNK, Trace
+from exitpoll.decide.policy import Policy
+from exitpoll.decide.guarantee import Promise, by_full_model, losses_of
+from exitpoll.decide.metrics import agreement, metric_named
+from exitpoll.decide.metrics import REGRESSION
+from exitpoll.decide.trace import CHUNK, Trace
 
 RESAMPLES = 2000
 INTERVAL = 0.95
@@ -232,8 +232,8 @@ def _bootstrap(
 ) -> tuple[list[NDArray], NDArray | None]:
     """Score all decisions on the texts themselves and on the same bootstrap samples: (samples,) each; losses too."""
     gold, classes = trace.gold("an evaluation"), trace.logits.shape[-1]
-    tally = tally_named(metric, trace.problem_type, classes)
-    notes = [tally.notes(gold, each.answer, classes) for each in decided]
+    tally = metric_named(metric, trace.problem_type, classes)
+    notes = [tally.counts(gold, each.answer, classes) for each in decided]
     notes += [] if losses is None else [losses[:, None]]
     sums = _resampled(np.concatenate(notes, axis=1), resamples, np.random.default_rng(seed))  # (samples, all notes)
     width = notes[0].shape[1]

@@ -9,14 +9,14 @@ import numpy as np
 import pytest
 from experiments.guarantee import world
 
-from exitpoll.calibration import calibrate
-from exitpoll.curves import sweep
+from exitpoll.decide.calibrate import calibrate
+from exitpoll.decide.sweep import sweep
 from exitpoll.errors import InputError
-from exitpoll.grids import GRIDS, on_grid
-from exitpoll.policy import Policy
-from exitpoll.promises import Promise, full_answers
-from exitpoll.strategies import STRATEGIES
-from exitpoll.trace import Trace
+from exitpoll.decide.thresholds import GRIDS, on_grid
+from exitpoll.decide.policy import Policy
+from exitpoll.decide.guarantee import Promise, full_answers
+from exitpoll.decide.strategies import STRATEGIES
+from exitpoll.decide.trace import Trace
 from tests.samples import multi_label_trace, random_trace, regression_trace, settings_of
 
 ABOUT = {"model": "m1", "runtime": "torch float32", "data": "toy", "split": "calibration", "metric": "accuracy"}
