@@ -12,7 +12,9 @@ import numpy as np
 import pytest
 from pyarrow import Table, parquet
 
-from exitpoll import Engine, InputError, Policy, predicting, readers, writers
+from exitpoll import Engine, InputError, Policy, predicting
+from exitpoll.data import writers
+from exitpoll.data import readers
 from exitpoll.predicting import predict_file, predict_lines
 from tests.tiny import toy_rows, write_tsv
 

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from exitpoll import Texts
-from exitpoll.batching import batches
+from exitpoll.data.batching import batches
 from exitpoll.tokens import readable_length, tokenise
 from tests.tiny import tiny_config
 

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from exitpoll.decide.calibrate import calibrate
     from exitpoll.config import ExitConfig
     from exitpoll.decide.sweep import Curve, sweep
-    from exitpoll.data import Splits, Texts, load_splits
+    from exitpoll.data.splits import Splits, Texts, load_splits
     from exitpoll.decide.decisions import Decisions
     from exitpoll.engine import Engine, Prediction
     from exitpoll.errors import InputError

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from exitpoll.batching import Text, Tokens, batches, lengths_of, mask_of, padded, pick
+from exitpoll.data.batching import Text, Tokens, batches, lengths_of, mask_of, padded, pick
 from exitpoll.errors import InputError
 from exitpoll.decide.policy import Policy
 from exitpoll.runtime import Opened

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from exitpoll.baselines import Way, full_graph, plain_transformers, truncated, whole_batch_waits
-from exitpoll.batching import Advance, Text, lengths_of
+from exitpoll.data.batching import Advance, Text, lengths_of
 from exitpoll.engine import Engine
 from exitpoll.errors import InputError
 from exitpoll.exported import MANIFEST

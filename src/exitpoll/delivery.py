@@ -10,10 +10,10 @@ from pathlib import Path
 from typing import Any
 
 from exitpoll.assembling import assemble
-from exitpoll.batching import Text
+from exitpoll.data.batching import Text
 from exitpoll.decide.calibrate import calibrate
 from exitpoll.card import CARD, model_card
-from exitpoll.data import Texts
+from exitpoll.data.splits import Texts
 from exitpoll.errors import InputError
 from exitpoll.exported import MANIFEST
 from exitpoll.exporting import export, probe_texts

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from numpy.typing import NDArray
 
-from exitpoll.batching import Text, batches, lengths_of, pick
+from exitpoll.data.batching import Text, batches, lengths_of, pick
 from exitpoll.errors import InputError
 from exitpoll.flow import Batch, Flow, Left
 from exitpoll.opening import file_of, find_folder, open_model

@@ -24,7 +24,7 @@ from torch.export import Dim
 from torch.utils import _pytree as pytree
 from transformers import PreTrainedTokenizerBase
 
-from exitpoll.batching import Advance, batches, lengths_of, pick
+from exitpoll.data.batching import Advance, batches, lengths_of, pick
 from exitpoll.encoders import Context
 from exitpoll.errors import InputError, MissingExtraError
 from exitpoll.exported import TOKENIZER, Manifest

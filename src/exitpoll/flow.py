@@ -19,7 +19,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from exitpoll.batching import Tokens, lengths_of
+from exitpoll.data.batching import Tokens, lengths_of
 from exitpoll.decide.decisions import probability_of
 from exitpoll.decide.policy import Policy
 from exitpoll.runtime import Runtime

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 from transformers import PreTrainedTokenizerBase
 
-from exitpoll.batching import Advance, batches, pick
+from exitpoll.data.batching import Advance, batches, pick
 from exitpoll.model import EarlyExitModel
 from exitpoll.tokens import TokenisedTexts
 

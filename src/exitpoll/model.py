@@ -13,7 +13,7 @@ from transformers import AutoModel, AutoModelForSequenceClassification, PreTrain
 from transformers.utils import ModelOutput
 
 from exitpoll.config import ExitConfig
-from exitpoll.embedded import encoder_folder
+from exitpoll.data.demo import encoder_folder
 from exitpoll.encoders import Tokens, family_of, walk
 from exitpoll.errors import InputError
 from exitpoll.heads import HEAD_CLASSES, NativeHead

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from exitpoll.batching import Text, Tokens, lengths_of, mask_of, padded, split_pairs
+from exitpoll.data.batching import Text, Tokens, lengths_of, mask_of, padded, split_pairs
 from exitpoll.errors import InputError, MissingExtraError
 from exitpoll.exported import TOKENIZER, Manifest
 from exitpoll.runtime import Opened

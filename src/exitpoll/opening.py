@@ -7,13 +7,13 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Literal
 
-from exitpoll.data import Texts, load_splits, load_texts
+from exitpoll.data.splits import Texts, load_splits, load_texts
 from exitpoll.errors import InputError
 from exitpoll.exported import MANIFEST, Manifest
 from exitpoll.files import read_json
 from exitpoll.runtime import Opened
 from exitpoll.decide.metrics import DEFAULT_METRICS, REGRESSION
-from exitpoll.tasks import task_named
+from exitpoll.data.tasks import task_named
 
 RUNTIMES = ("torch", "onnx", "onnx-int8")
 MOST_THREADS = 256

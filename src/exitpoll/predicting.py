@@ -16,12 +16,12 @@ from itertools import islice
 from pathlib import Path
 from typing import Any, BinaryIO, Literal
 
-from exitpoll.columns import find_text_columns
+from exitpoll.data.columns import find_text_columns
 from exitpoll.engine import Engine, Prediction, Text, check_text
 from exitpoll.errors import InputError
 from exitpoll.files import read_json, write_json
-from exitpoll.readers import READERS, Row, checked
-from exitpoll.writers import WRITERS, check_kind, finish
+from exitpoll.data.readers import READERS, Row, checked
+from exitpoll.data.writers import WRITERS, check_kind, finish
 
 BLOCK = 8192  # rows that are answered and written together
 

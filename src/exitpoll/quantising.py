@@ -19,7 +19,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from exitpoll.batching import Advance, Text, batches, lengths_of, pick
+from exitpoll.data.batching import Advance, Text, batches, lengths_of, pick
 from exitpoll.errors import InputError
 from exitpoll.exported import TOKENIZER, Manifest
 from exitpoll.onnx_runtime import OnnxRuntime, open_exported

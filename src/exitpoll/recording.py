@@ -12,8 +12,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from exitpoll.batching import Advance, Text, Tokens, batches, lengths_of, pick
-from exitpoll.data import Texts
+from exitpoll.data.batching import Advance, Text, Tokens, batches, lengths_of, pick
+from exitpoll.data.splits import Texts
 from exitpoll.errors import InputError
 from exitpoll.runtime import Opened, Runtime
 from exitpoll.decide.trace import Trace, create

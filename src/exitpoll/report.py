@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from exitpoll.decide.analysis import auroc, disagreement, static_exit
-from exitpoll.batching import Text
+from exitpoll.data.batching import Text
 from exitpoll.benchmarking import FULL, PLAIN, Benchmark, Timing
 from exitpoll.decide.compare import Comparison, compare
 from exitpoll.decide.sweep import sweep

@@ -8,7 +8,7 @@ from typing import Any, Protocol
 
 from numpy.typing import NDArray
 
-from exitpoll.batching import Text, Tokens
+from exitpoll.data.batching import Text, Tokens
 from exitpoll.errors import InputError
 
 

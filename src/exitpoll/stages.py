@@ -20,7 +20,7 @@ from transformers import (
 )
 
 from exitpoll import objectives
-from exitpoll.data import Splits
+from exitpoll.data.splits import Splits
 from exitpoll.errors import InputError
 from exitpoll.frozen import FrozenTexts, HeadsOnly
 from exitpoll.inference import record_features

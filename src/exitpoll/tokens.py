@@ -11,8 +11,8 @@ import numpy as np
 from numpy.typing import NDArray
 from transformers import AutoTokenizer, PreTrainedConfig, PreTrainedTokenizerBase
 
-from exitpoll.batching import Text, Tokens, lengths_of, pick, split_pairs
-from exitpoll.data import Texts
+from exitpoll.data.batching import Text, Tokens, lengths_of, pick, split_pairs
+from exitpoll.data.splits import Texts
 from exitpoll.errors import InputError
 
 # Encoders whose position numbers start behind the padding token's.

@@ -15,7 +15,7 @@ from torch import Tensor
 from torch.nn import functional
 from transformers import PreTrainedTokenizerBase
 
-from exitpoll.batching import Tokens, lengths_of, mask_of, padded
+from exitpoll.data.batching import Tokens, lengths_of, mask_of, padded
 from exitpoll.encoders import Context
 from exitpoll.model import EarlyExitModel
 from exitpoll.runtime import Opened

@@ -17,7 +17,7 @@ import torch
 from transformers import PreTrainedTokenizerBase, set_seed
 
 from exitpoll.card import CARD, model_card
-from exitpoll.data import Splits, Texts
+from exitpoll.data.splits import Splits, Texts
 from exitpoll.errors import InputError
 from exitpoll.files import check_free, partial_of, publish, read_json, write_json, write_text
 from exitpoll.frozen import check_heads_below

@@ -10,7 +10,7 @@ import pytest
 import exitpoll
 
 
-@pytest.mark.parametrize("module", ["exitpoll", "exitpoll.data", "exitpoll.methods", "exitpoll.decide.policy", "exitpoll.cli"])
+@pytest.mark.parametrize("module", ["exitpoll", "exitpoll.data.splits", "exitpoll.methods", "exitpoll.decide.policy", "exitpoll.cli"])
 def test_needs_neither_torch_nor_transformers(module):
     code = f"import sys, {module}; print([name for name in ('torch', 'transformers') if name in sys.modules])"
     result = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)

@@ -14,7 +14,7 @@ from exitpoll.decide.policy import Policy
 from exitpoll.study.paper import FULL, PAPER, RANGES, Row
 from exitpoll.study.planning import Plan, group_of
 from exitpoll.study.runs import Outcome
-from exitpoll.tasks import plain_name
+from exitpoll.data.tasks import plain_name
 
 FITTED = ("learned", "max_prob")  # whose weights or temperatures are fitted to the texts that thresholds are chosen on
 LINK = "runs/{run}/run.json"  # from where `exitpoll reproduce` writes its tables

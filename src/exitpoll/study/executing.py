@@ -15,8 +15,8 @@ import torch
 from transformers import PreTrainedTokenizerBase, set_seed
 
 from exitpoll.decide.analysis import static_exit
-from exitpoll.data import Splits, Texts, load_splits
-from exitpoll.embedded import encoder_folder
+from exitpoll.data.splits import Splits, Texts, load_splits
+from exitpoll.data.demo import encoder_folder
 from exitpoll.errors import InputError
 from exitpoll.files import drop, partial_of, publish, put_back, read_json, write_json
 from exitpoll.model import EarlyExitModel

@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 from safetensors.numpy import load_file, save
 from transformers import PreTrainedTokenizerBase
 
-from exitpoll.data import Texts
+from exitpoll.data.splits import Texts
 from exitpoll.files import write_bytes
 from exitpoll.inference import record_all_features
 from exitpoll.model import EarlyExitModel

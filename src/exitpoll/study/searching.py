@@ -19,7 +19,7 @@ from exitpoll.files import partial_of, read_json, write_json
 from exitpoll.study.executing import execute
 from exitpoll.study.paper import GRID, NAMED, Row
 from exitpoll.study.runs import MODEL, Outcome, Run
-from exitpoll.tasks import plain_name
+from exitpoll.data.tasks import plain_name
 from exitpoll.trainer import Progress
 
 if TYPE_CHECKING:

@@ -13,7 +13,7 @@ from exitpoll.study.cells import chosen
 from exitpoll.study.paper import RANGES, Row
 from exitpoll.study.planning import Plan, group_of
 from exitpoll.study.runs import Outcome
-from exitpoll.tasks import plain_name
+from exitpoll.data.tasks import plain_name
 
 FILES = {
     "cola": "CoLA.tsv",

@@ -15,7 +15,7 @@ from exitpoll.methods import TrainingSettings
 from exitpoll.verbs import Numbers, Reading, app
 
 if TYPE_CHECKING:
-    from exitpoll.data import Splits
+    from exitpoll.data.splits import Splits
     from exitpoll.model import EarlyExitModel
 
 
@@ -62,8 +62,8 @@ def train(
     import torch
     from transformers import set_seed
 
-    from exitpoll.data import load_splits
-    from exitpoll.embedded import encoder_folder
+    from exitpoll.data.splits import load_splits
+    from exitpoll.data.demo import encoder_folder
     from exitpoll.files import check_free
     from exitpoll.progress import training_bars
     from exitpoll.tokens import load_tokenizer

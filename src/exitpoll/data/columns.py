@@ -7,8 +7,8 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from exitpoll.errors import InputError
-from exitpoll.labels import RawLabels
-from exitpoll.readers import Row
+from exitpoll.data.labels import RawLabels
+from exitpoll.data.readers import Row
 
 PAIR_COLUMNS = (
     ("text_a", "text_b"),

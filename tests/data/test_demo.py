@@ -9,9 +9,10 @@ from pathlib import Path
 
 import pytest
 
-from exitpoll import EarlyExitModel, InputError, embedded, load_splits
-from exitpoll.data import load_texts
-from exitpoll.embedded import encoder_folder
+from exitpoll import EarlyExitModel, InputError, load_splits
+from exitpoll.data import demo as embedded
+from exitpoll.data.splits import load_texts
+from exitpoll.data.demo import encoder_folder
 from exitpoll.tokens import load_tokenizer
 from tests.tiny import save_tiny, tiny_tokenizer
 

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from exitpoll.decide.metrics import METRICS, predictions
-from exitpoll.tasks import TASKS, task_named
+from exitpoll.data.tasks import TASKS, task_named
 
 GOLD, ANSWER = np.array([1, 1, 1, 0]), np.array([1, 1, 0, 0])
 

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from exitpoll.errors import InputError, MissingExtraError
-from exitpoll.tasks import Task
+from exitpoll.data.tasks import Task
 
 csv.field_size_limit(2**31 - 1)
 
