@@ -10,7 +10,7 @@ from torch.nn.utils import clip_grad_norm_
 from transformers import BertConfig, BertForSequenceClassification
 
 from common import time_alternately, write_results
-from exitpoll.objectives import ensemble
+from exitpoll.models.losses import ensemble
 
 EXITS, TEXTS, TOKENS = 12, 32, 32
 CLASSES = (2, 6, 20, 150)

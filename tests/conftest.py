@@ -18,7 +18,7 @@ from exitpoll import EarlyExitModel, TrainingSettings, train
 from exitpoll.assembling import assemble
 from exitpoll.cli import main
 from exitpoll.exporting import export
-from exitpoll.tokens import load_tokenizer
+from exitpoll.models.tokenizer import load_tokenizer
 from tests.tiny import save_tiny, tiny_tokenizer, toy_splits
 
 # A busy machine must not fail a law, and a law must fail every time or never.

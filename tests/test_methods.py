@@ -8,8 +8,8 @@ from typing import get_args
 import pytest
 
 from exitpoll import METHODS, InputError, TrainingSettings
-from exitpoll.config import HEADS
-from exitpoll.heads import HEAD_CLASSES
+from exitpoll.models.config import HEADS
+from exitpoll.models.heads import HEAD_CLASSES
 from exitpoll.methods import SCHEDULES, MethodName, Objective, Schedule
 from exitpoll.stages import OBJECTIVES, STAGES
 

@@ -10,7 +10,7 @@ import torch
 
 from exitpoll import EarlyExitModel, InputError, Texts, Trace, record, recording
 from exitpoll.recording import time_exits
-from exitpoll.tokens import load_tokenizer
+from exitpoll.models.tokenizer import load_tokenizer
 from exitpoll.torch_runtime import fingerprint, opened
 from tests.tiny import toy_texts
 

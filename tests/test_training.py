@@ -17,7 +17,7 @@ from transformers import AutoModel, AutoModelForSequenceClassification, AutoToke
 from exitpoll import METHODS, EarlyExitModel, InputError, Splits, Texts, TrainingSettings, stages, train
 from exitpoll.files import read_json
 from exitpoll.inference import record_features, record_logits
-from exitpoll.tokens import tokenise
+from exitpoll.models.tokenizer import tokenise
 from exitpoll.trainer import LengthSampler, last_checkpoint
 from tests.tiny import LAYERS, save_tiny, tiny_config, tokens, toy_splits
 

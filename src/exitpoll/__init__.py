@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from exitpoll.decide.calibrate import calibrate
-    from exitpoll.config import ExitConfig
+    from exitpoll.models.config import ExitConfig
     from exitpoll.decide.sweep import Curve, sweep
     from exitpoll.data.splits import Splits, Texts, load_splits
     from exitpoll.decide.decisions import Decisions
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from exitpoll.errors import InputError
     from exitpoll.decide.evaluate import Evaluation, evaluate
     from exitpoll.methods import METHODS, TrainingSettings
-    from exitpoll.model import EarlyExitModel, EarlyExitOutput
+    from exitpoll.models.model import EarlyExitModel, EarlyExitOutput
     from exitpoll.opening import open_model
     from exitpoll.decide.policy import Policy
     from exitpoll.recording import record
@@ -102,8 +102,8 @@ def _register_with_transformers() -> None:
     """Let transformers' Auto classes, and with them pipelines, load our folders, as soon as it is imported."""
     from wrapt import when_imported
 
-    when_imported("transformers.models.auto.configuration_auto")(lambda _: import_module("exitpoll.config"))
-    when_imported("transformers.models.auto.modeling_auto")(lambda _: import_module("exitpoll.model"))
+    when_imported("transformers.models.auto.configuration_auto")(lambda _: import_module("exitpoll.models.config"))
+    when_imported("transformers.models.auto.modeling_auto")(lambda _: import_module("exitpoll.models.model"))
 
 
 if find_spec("transformers") is not None:  # an exported model runs without

@@ -12,13 +12,13 @@ from typing import Any
 from exitpoll.assembling import assemble
 from exitpoll.data.batching import Text
 from exitpoll.decide.calibrate import calibrate
-from exitpoll.card import CARD, model_card
+from exitpoll.models.card import CARD, model_card
 from exitpoll.data.splits import Texts
 from exitpoll.errors import InputError
 from exitpoll.exported import MANIFEST
 from exitpoll.exporting import export, probe_texts
 from exitpoll.files import check_free, publish, put_back, write_text
-from exitpoll.model import EarlyExitModel
+from exitpoll.models.model import EarlyExitModel
 from exitpoll.opening import read_summary
 from exitpoll.decide.policy import Policy
 from exitpoll.decide.guarantee import Promise
@@ -26,7 +26,7 @@ from exitpoll.quantising import TEXTS, quantise
 from exitpoll.recording import given_texts, record, record_in_memory
 from exitpoll.runtime import Opened
 from exitpoll.decide.metrics import METRICS, predictions
-from exitpoll.tokens import load_tokenizer
+from exitpoll.models.tokenizer import load_tokenizer
 from exitpoll.torch_runtime import opened
 from exitpoll.decide.trace import Trace
 

@@ -25,14 +25,14 @@ from torch.utils import _pytree as pytree
 from transformers import PreTrainedTokenizerBase
 
 from exitpoll.data.batching import Advance, batches, lengths_of, pick
-from exitpoll.encoders import Context
+from exitpoll.models.encoders import Context
 from exitpoll.errors import InputError, MissingExtraError
 from exitpoll.exported import TOKENIZER, Manifest
-from exitpoll.model import EarlyExitModel
+from exitpoll.models.model import EarlyExitModel
 from exitpoll.onnx_runtime import open_exported
 from exitpoll.recording import exit_logits
 from exitpoll.runtime import Opened
-from exitpoll.tokens import padding_of, readable_length
+from exitpoll.models.tokenizer import padding_of, readable_length
 from exitpoll.torch_runtime import fingerprint, opened
 
 OPSET = 23  # the first with an operator for attention

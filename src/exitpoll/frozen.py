@@ -10,9 +10,9 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
-from exitpoll.config import ExitConfig
+from exitpoll.models.config import ExitConfig
 from exitpoll.errors import InputError
-from exitpoll.model import EarlyExitModel, EarlyExitOutput
+from exitpoll.models.model import EarlyExitModel, EarlyExitOutput
 
 
 @dataclass(frozen=True)

@@ -13,8 +13,8 @@ from torch import Tensor
 from transformers import PreTrainedTokenizerBase
 
 from exitpoll.data.batching import Advance, batches, pick
-from exitpoll.model import EarlyExitModel
-from exitpoll.tokens import TokenisedTexts
+from exitpoll.models.model import EarlyExitModel
+from exitpoll.models.tokenizer import TokenisedTexts
 
 
 def record_logits(

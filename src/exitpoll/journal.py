@@ -11,7 +11,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from exitpoll.objectives import closest_earlier
+from exitpoll.models.losses import closest_earlier
 from exitpoll.decide.metrics import REGRESSION, SINGLE_LABEL
 
 

@@ -89,8 +89,8 @@ def _open_trained(folder: str | Path, threads: int | None, device: str) -> Opene
     """Open a folder with torch."""
     import torch
 
-    from exitpoll.model import EarlyExitModel
-    from exitpoll.tokens import load_tokenizer
+    from exitpoll.models.model import EarlyExitModel
+    from exitpoll.models.tokenizer import load_tokenizer
     from exitpoll.torch_runtime import opened
 
     if threads is not None:

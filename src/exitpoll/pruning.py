@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from exitpoll.errors import InputError
-from exitpoll.model import EarlyExitModel
+from exitpoll.models.model import EarlyExitModel
 
 Batch = dict[str, Tensor]  # what the tokenizer gave, and labels
 

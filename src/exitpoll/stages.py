@@ -19,16 +19,16 @@ from transformers import (
     default_data_collator,
 )
 
-from exitpoll import objectives
+from exitpoll.models import losses as objectives
 from exitpoll.data.splits import Splits
 from exitpoll.errors import InputError
 from exitpoll.frozen import FrozenTexts, HeadsOnly
 from exitpoll.inference import record_features
 from exitpoll.journal import Journal
 from exitpoll.methods import SCHEDULES, TrainingSettings
-from exitpoll.model import EarlyExitModel
+from exitpoll.models.model import EarlyExitModel
 from exitpoll.decide.metrics import REGRESSION, SINGLE_LABEL
-from exitpoll.tokens import TokenisedTexts
+from exitpoll.models.tokenizer import TokenisedTexts
 from exitpoll.trainer import (
     ExitTrainer,
     Interruptions,

@@ -16,10 +16,10 @@ from torch.nn import functional
 from transformers import PreTrainedTokenizerBase
 
 from exitpoll.data.batching import Tokens, lengths_of, mask_of, padded
-from exitpoll.encoders import Context
-from exitpoll.model import EarlyExitModel
+from exitpoll.models.encoders import Context
+from exitpoll.models.model import EarlyExitModel
 from exitpoll.runtime import Opened
-from exitpoll.tokens import padding_of, readable_length, tokenise_all
+from exitpoll.models.tokenizer import padding_of, readable_length, tokenise_all
 
 
 @dataclass(frozen=True)

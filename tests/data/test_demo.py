@@ -13,7 +13,7 @@ from exitpoll import EarlyExitModel, InputError, load_splits
 from exitpoll.data import demo as embedded
 from exitpoll.data.splits import load_texts
 from exitpoll.data.demo import encoder_folder
-from exitpoll.tokens import load_tokenizer
+from exitpoll.models.tokenizer import load_tokenizer
 from tests.tiny import save_tiny, tiny_tokenizer
 
 INSTALLED = find_spec(embedded.ENCODER) is not None and find_spec(embedded.REVIEWS) is not None

@@ -28,7 +28,7 @@ def test_every_public_name_loads(name):
     assert getattr(exitpoll, name) is not None
 
 
-@pytest.mark.parametrize("first", ["exitpoll.config", "exitpoll.model", "exitpoll.training", "exitpoll.cli"])
+@pytest.mark.parametrize("first", ["exitpoll.models.config", "exitpoll.models.model", "exitpoll.training", "exitpoll.cli"])
 def test_may_be_imported_first(first):
     """In a new process: registering with transformers must not run in circles."""
     subprocess.run([sys.executable, "-c", f"import {first}; from exitpoll import ExitConfig, train"], check=True)

@@ -12,7 +12,7 @@ import torch
 
 from exitpoll import EarlyExitModel, Policy, Texts, flow, record
 from exitpoll.assembling import assemble
-from exitpoll.encoders import FAMILIES
+from exitpoll.models.encoders import FAMILIES
 from exitpoll.engine import Engine
 from exitpoll.exporting import export
 from exitpoll.decide.strategies import STRATEGIES

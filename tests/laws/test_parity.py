@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 
-from exitpoll.encoders import FAMILIES, family_of, walk
+from exitpoll.models.encoders import FAMILIES, family_of, walk
 from tests.tiny import CONFIGS, LAYERS, NO_SDPA, tiny_encoder, tokens
 
 CASES = [

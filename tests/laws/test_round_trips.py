@@ -14,7 +14,7 @@ from transformers import AutoConfig, AutoModelForSequenceClassification, pipelin
 
 from exitpoll import EarlyExitModel, Engine, ExitConfig, InputError
 from exitpoll.files import read_json, write_json
-from exitpoll.tokens import load_tokenizer
+from exitpoll.models.tokenizer import load_tokenizer
 from tests.tiny import CONFIGS, save_tiny, tiny_classifier, tiny_encoder, tiny_tokenizer, tokens
 
 

@@ -12,9 +12,9 @@ from transformers import PreTrainedTokenizerBase
 from exitpoll.data.splits import Texts
 from exitpoll.files import write_bytes
 from exitpoll.inference import record_all_features
-from exitpoll.model import EarlyExitModel
+from exitpoll.models.model import EarlyExitModel
 from exitpoll.study.runs import LABELS
-from exitpoll.tokens import tokenise
+from exitpoll.models.tokenizer import tokenise
 from exitpoll.trainer import OnProgress, Progress
 
 WATCHED = 128  # texts

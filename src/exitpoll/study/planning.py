@@ -9,10 +9,10 @@ from typing import Any
 
 from exitpoll.data.splits import load_splits
 from exitpoll.data.demo import encoder_folder
-from exitpoll.encoders import family_of
+from exitpoll.models.encoders import family_of
 from exitpoll.errors import InputError
 from exitpoll.methods import MethodName, Prune, TrainingSettings, Weights
-from exitpoll.pretrained import read_config
+from exitpoll.models.pretrained import read_config
 from exitpoll.study.paper import BEYOND, BINARY, MULTICLASS, NAMED, PRESETS, RANGES, ROWS, STARTS, TWINS, Row
 from exitpoll.study.runs import Run
 from exitpoll.data.tasks import TASKS, plain_name, task_named

@@ -145,7 +145,7 @@ def calibrate(
         out: The policy to write, if not in the model's folder.
     """
     from exitpoll.decide.calibrate import calibrate as calibrate_trace
-    from exitpoll.card import write_card
+    from exitpoll.models.card import write_card
     from exitpoll.files import check_replaceable
     from exitpoll.opening import check_same_model, exports_of, open_model, policy_path
     from exitpoll.decide.trace import Trace

@@ -16,7 +16,7 @@ from exitpoll.verbs import Numbers, Reading, app
 
 if TYPE_CHECKING:
     from exitpoll.data.splits import Splits
-    from exitpoll.model import EarlyExitModel
+    from exitpoll.models.model import EarlyExitModel
 
 
 @app.command
@@ -66,7 +66,7 @@ def train(
     from exitpoll.data.demo import encoder_folder
     from exitpoll.files import check_free
     from exitpoll.progress import training_bars
-    from exitpoll.tokens import load_tokenizer
+    from exitpoll.models.tokenizer import load_tokenizer
     from exitpoll.trainer import processes
     from exitpoll.training import train as train_model
 
@@ -108,7 +108,7 @@ def _settings_for(settings: TrainingSettings, encoder: str | None, classifier: s
 
 def _labels_of(classifier: str) -> list[str] | None:
     """Read a classifier's label names, None if it has only numbers for them."""
-    from exitpoll.pretrained import read_config
+    from exitpoll.models.pretrained import read_config
 
     config = read_config(classifier)
     names = [str(config.id2label[number]) for number in range(config.num_labels)]
@@ -117,7 +117,7 @@ def _labels_of(classifier: str) -> list[str] | None:
 
 def _build(encoder: str | None, classifier: str | None, splits: Splits, shape: dict[str, Any]) -> EarlyExitModel:
     """Put heads on an encoder, or below a classifier's own."""
-    from exitpoll.model import EarlyExitModel
+    from exitpoll.models.model import EarlyExitModel
 
     if encoder is not None:
         names = list(splits.label_names)

@@ -12,7 +12,7 @@ from torch.autograd import gradcheck
 
 from exitpoll import TrainingSettings
 from exitpoll.errors import InputError
-from exitpoll.objectives import (
+from exitpoll.models.losses import (
     MULTI_LABEL,
     REGRESSION,
     closest_earlier,

@@ -9,7 +9,7 @@ from typing import Any
 import torch
 from transformers import AutoConfig, PreTrainedConfig, PreTrainedModel
 
-from exitpoll.encoders import family_of
+from exitpoll.models.encoders import family_of
 from exitpoll.errors import InputError
 
 

@@ -12,13 +12,13 @@ from torch import Tensor, nn
 from transformers import AutoModel, AutoModelForSequenceClassification, PreTrainedConfig, PreTrainedModel
 from transformers.utils import ModelOutput
 
-from exitpoll.config import ExitConfig
+from exitpoll.models.config import ExitConfig
 from exitpoll.data.demo import encoder_folder
-from exitpoll.encoders import Tokens, family_of, walk
+from exitpoll.models.encoders import Tokens, family_of, walk
 from exitpoll.errors import InputError
-from exitpoll.heads import HEAD_CLASSES, NativeHead
-from exitpoll.objectives import relevancy
-from exitpoll.pretrained import check_whole, load_body, read_any_config, read_config
+from exitpoll.models.heads import HEAD_CLASSES, NativeHead
+from exitpoll.models.losses import relevancy
+from exitpoll.models.pretrained import check_whole, load_body, read_any_config, read_config
 
 
 @dataclass

@@ -7,8 +7,8 @@ import torch
 from transformers import AutoModelForSequenceClassification
 
 from exitpoll import EarlyExitModel, ExitConfig, InputError
-from exitpoll.encoders import FAMILIES
-from exitpoll.objectives import relevancy
+from exitpoll.models.encoders import FAMILIES
+from exitpoll.models.losses import relevancy
 from tests.tiny import CONFIGS, LAYERS, save_tiny, tiny_classifier, tiny_config, tiny_encoder, tokens
 
 

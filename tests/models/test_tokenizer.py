@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from exitpoll import Texts
 from exitpoll.data.batching import batches
-from exitpoll.tokens import readable_length, tokenise
+from exitpoll.models.tokenizer import readable_length, tokenise
 from tests.tiny import tiny_config
 
 

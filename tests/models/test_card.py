@@ -6,7 +6,7 @@ import shutil
 from dataclasses import replace
 
 from exitpoll import Policy
-from exitpoll.card import OURS, model_card, write_card
+from exitpoll.models.card import OURS, model_card, write_card
 from exitpoll.exported import Manifest
 
 

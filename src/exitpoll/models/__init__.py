@@ -1,0 +1,1 @@
+"""Encoders walked layer by layer, heads, and EarlyExitModel, which puts them together."""
