@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from exitpoll.files import write_json
-from exitpoll.methods import TrainingSettings
+from exitpoll.training.methods import TrainingSettings
 from exitpoll.study.cells import as_plain, cells
 from exitpoll.study.contests import Runs, contests
 from exitpoll.study.executing import execute_all

@@ -19,7 +19,7 @@ from exitpoll.study.paper import BINARY, GRID, MULTICLASS, NAMED, OURS_ROW, PRES
 from exitpoll.study.planning import Plan, check_tasks, group_of
 from exitpoll.study.reproducing import find_all, reproduce, runs_of
 from exitpoll.study.runs import Run, _digest
-from exitpoll.trainer import Progress
+from exitpoll.training.trainer import Progress
 from tests.tiny import write_toy_folder
 
 FAST = TrainingSettings(epochs=1, logs_per_epoch=1)

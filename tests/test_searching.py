@@ -15,7 +15,7 @@ from exitpoll.study.paper import GRID, NAMED, RANGES, ROWS, VARIANTS, WITHOUT
 from exitpoll.study.planning import Plan, range_of
 from exitpoll.study.runs import Outcome, Run
 from exitpoll.study.searching import read_best, search
-from exitpoll.trainer import Progress
+from exitpoll.training.trainer import Progress
 from tests.tiny import write_toy_folder
 
 VOTES = next(row for row in ROWS if row.name == "ours, votes")

@@ -20,13 +20,13 @@ if TYPE_CHECKING:
     from exitpoll.engine import Engine, Prediction
     from exitpoll.errors import InputError
     from exitpoll.decide.evaluate import Evaluation, evaluate
-    from exitpoll.methods import METHODS, TrainingSettings
+    from exitpoll.training.methods import METHODS, TrainingSettings
     from exitpoll.models.model import EarlyExitModel, EarlyExitOutput
     from exitpoll.opening import open_model
     from exitpoll.decide.policy import Policy
     from exitpoll.recording import record
     from exitpoll.decide.trace import Trace
-    from exitpoll.training import Trained, train
+    from exitpoll.training.train import Trained, train
 
 __version__ = version("exitpoll")
 

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from exitpoll.decide.evaluate import Evaluation
     from exitpoll.opening import Read
     from exitpoll.decide.policy import Policy
-    from exitpoll.training import Trained
+    from exitpoll.training.train import Trained
 
 console = Console()
 errors = Console(stderr=True)

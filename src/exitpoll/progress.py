@@ -13,7 +13,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, TaskID, TextColumn, Tim
 from rich.progress import Progress as Bars
 
 if TYPE_CHECKING:
-    from exitpoll.trainer import OnProgress, Progress
+    from exitpoll.training.trainer import OnProgress, Progress
 
 
 def percent(share: float) -> str:

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from exitpoll.benchmarking import Benchmark
     from exitpoll.decide.compare import Comparison
     from exitpoll.decide.evaluate import Estimate, Evaluation
-    from exitpoll.training import Trained
+    from exitpoll.training.train import Trained
 
 
 _NAMES = ("", "strategy", "group", "runtime")  # columns of words

@@ -23,7 +23,7 @@ from exitpoll.models.losses import (
     relevancy,
     self_distillation,
 )
-from exitpoll.stages import objective_for
+from exitpoll.training.stages import objective_for
 
 LN2 = math.log(2)
 HALF_FIRST, HALF_SECOND = [1 / 2, 1 / 4, 1 / 4], [1 / 4, 1 / 2, 1 / 4]

@@ -15,7 +15,7 @@ from torch import Tensor
 from torch.nn import functional
 
 from exitpoll.errors import InputError
-from exitpoll.methods import check_diversity_weight
+from exitpoll.training.methods import check_diversity_weight
 from exitpoll.decide.metrics import MULTI_LABEL, REGRESSION, SINGLE_LABEL
 
 # Log-probabilities are cut off here: e^-10000 is 0 in any precision, and −∞ · 0 would be NaN.

@@ -6,7 +6,7 @@ import time
 from pathlib import Path
 
 from exitpoll.files import read_json, write_json
-from exitpoll.trainer import OnProgress, Progress
+from exitpoll.training.trainer import OnProgress, Progress
 
 EVERY = 5.0  # seconds between two notes
 

@@ -23,15 +23,15 @@ from exitpoll.models.model import EarlyExitModel
 from exitpoll.opening import read_summary
 from exitpoll.pruning import every_other, head_importance, keep_layers, prune_heads, speedup_of
 from exitpoll.recording import record
-from exitpoll.stages import JOURNAL_NAME
+from exitpoll.training.stages import JOURNAL_NAME
 from exitpoll.study.clock import Clock
 from exitpoll.study.moments import Watch
 from exitpoll.study.runs import JOURNAL, MODEL, MOMENTS, RUN, SPLITS, UNLABELLED, Outcome, Run
 from exitpoll.models.tokenizer import load_tokenizer, tokenise
 from exitpoll.torch_runtime import opened
 from exitpoll.decide.trace import Trace
-from exitpoll.trainer import OnProgress, processes
-from exitpoll.training import digest_of_texts, train
+from exitpoll.training.trainer import OnProgress, processes
+from exitpoll.training.train import digest_of_texts, train
 
 RANKED = 1024  # texts on which attention heads are ranked
 CLOCK, FILES = "seconds.json", "files.json"

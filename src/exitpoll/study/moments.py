@@ -11,11 +11,11 @@ from transformers import PreTrainedTokenizerBase
 
 from exitpoll.data.splits import Texts
 from exitpoll.files import write_bytes
-from exitpoll.inference import record_all_features
+from exitpoll.training.features import record_all_features
 from exitpoll.models.model import EarlyExitModel
 from exitpoll.study.runs import LABELS
 from exitpoll.models.tokenizer import tokenise
-from exitpoll.trainer import OnProgress, Progress
+from exitpoll.training.trainer import OnProgress, Progress
 
 WATCHED = 128  # texts
 SHARES = (0.02, 0.2, 1.0)  # of the steps

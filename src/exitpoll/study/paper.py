@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from exitpoll.methods import MethodName, Prune, Weights
+from exitpoll.training.methods import MethodName, Prune, Weights
 from exitpoll.decide.policy import Policy
 
 BINARY = ("cola", "mrpc", "qqp", "rte", "sst2")

@@ -11,7 +11,7 @@ from exitpoll.data.splits import load_splits
 from exitpoll.data.demo import encoder_folder
 from exitpoll.models.encoders import family_of
 from exitpoll.errors import InputError
-from exitpoll.methods import MethodName, Prune, TrainingSettings, Weights
+from exitpoll.training.methods import MethodName, Prune, TrainingSettings, Weights
 from exitpoll.models.pretrained import read_config
 from exitpoll.study.paper import BEYOND, BINARY, MULTICLASS, NAMED, PRESETS, RANGES, ROWS, STARTS, TWINS, Row
 from exitpoll.study.runs import Run

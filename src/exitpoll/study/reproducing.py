@@ -17,7 +17,7 @@ from exitpoll.study.paper import OURS_ROW, VARIANTS, WITHOUT
 from exitpoll.study.planning import Plan
 from exitpoll.study.runs import Outcome, Run
 from exitpoll.study.submitting import write_submissions
-from exitpoll.trainer import OnProgress
+from exitpoll.training.trainer import OnProgress
 
 
 def reproduce(

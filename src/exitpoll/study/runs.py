@@ -15,7 +15,7 @@ from safetensors.numpy import load_file
 
 from exitpoll.decide.sweep import Curve, sweep
 from exitpoll.files import read_json
-from exitpoll.methods import Prune, TrainingSettings
+from exitpoll.training.methods import Prune, TrainingSettings
 from exitpoll.decide.policy import Policy
 from exitpoll.decide.trace import Trace
 

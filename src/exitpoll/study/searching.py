@@ -20,7 +20,7 @@ from exitpoll.study.executing import execute
 from exitpoll.study.paper import GRID, NAMED, Row
 from exitpoll.study.runs import MODEL, Outcome, Run
 from exitpoll.data.tasks import plain_name
-from exitpoll.trainer import Progress
+from exitpoll.training.trainer import Progress
 
 if TYPE_CHECKING:
     from optuna import Study, Trial

@@ -11,7 +11,7 @@ from rich.console import Console
 
 from exitpoll.console import quieten_transformers, show_training
 from exitpoll.errors import InputError
-from exitpoll.methods import TrainingSettings
+from exitpoll.training.methods import TrainingSettings
 from exitpoll.verbs import Numbers, Reading, app
 
 if TYPE_CHECKING:
@@ -67,8 +67,8 @@ def train(
     from exitpoll.files import check_free
     from exitpoll.progress import training_bars
     from exitpoll.models.tokenizer import load_tokenizer
-    from exitpoll.trainer import processes
-    from exitpoll.training import train as train_model
+    from exitpoll.training.trainer import processes
+    from exitpoll.training.train import train as train_model
 
     torch.set_flush_denormal(True)  # holds for threads that start later
     quieten_transformers()

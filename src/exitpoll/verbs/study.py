@@ -12,7 +12,7 @@ from cyclopts import Parameter
 
 from exitpoll.console import console, errors, quieten_transformers, say
 from exitpoll.errors import InputError
-from exitpoll.methods import TrainingSettings
+from exitpoll.training.methods import TrainingSettings
 from exitpoll.verbs import Names, Numbers, app
 
 

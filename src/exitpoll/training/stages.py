@@ -22,14 +22,14 @@ from transformers import (
 from exitpoll.models import losses as objectives
 from exitpoll.data.splits import Splits
 from exitpoll.errors import InputError
-from exitpoll.frozen import FrozenTexts, HeadsOnly
-from exitpoll.inference import record_features
-from exitpoll.journal import Journal
-from exitpoll.methods import SCHEDULES, TrainingSettings
+from exitpoll.training.heads_only import FrozenTexts, HeadsOnly
+from exitpoll.training.features import record_features
+from exitpoll.training.journal import Journal
+from exitpoll.training.methods import SCHEDULES, TrainingSettings
 from exitpoll.models.model import EarlyExitModel
 from exitpoll.decide.metrics import REGRESSION, SINGLE_LABEL
 from exitpoll.models.tokenizer import TokenisedTexts
-from exitpoll.trainer import (
+from exitpoll.training.trainer import (
     ExitTrainer,
     Interruptions,
     Objective,

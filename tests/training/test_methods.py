@@ -10,8 +10,8 @@ import pytest
 from exitpoll import METHODS, InputError, TrainingSettings
 from exitpoll.models.config import HEADS
 from exitpoll.models.heads import HEAD_CLASSES
-from exitpoll.methods import SCHEDULES, MethodName, Objective, Schedule
-from exitpoll.stages import OBJECTIVES, STAGES
+from exitpoll.training.methods import SCHEDULES, MethodName, Objective, Schedule
+from exitpoll.training.stages import OBJECTIVES, STAGES
 
 
 @pytest.mark.parametrize(

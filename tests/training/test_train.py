@@ -14,11 +14,12 @@ import pytest
 import torch
 from transformers import AutoModel, AutoModelForSequenceClassification, AutoTokenizer
 
-from exitpoll import METHODS, EarlyExitModel, InputError, Splits, Texts, TrainingSettings, stages, train
+from exitpoll import METHODS, EarlyExitModel, InputError, Splits, Texts, TrainingSettings, train
+from exitpoll.training.train import stages
 from exitpoll.files import read_json
-from exitpoll.inference import record_features, record_logits
+from exitpoll.training.features import record_features, record_logits
 from exitpoll.models.tokenizer import tokenise
-from exitpoll.trainer import LengthSampler, last_checkpoint
+from exitpoll.training.trainer import LengthSampler, last_checkpoint
 from tests.tiny import LAYERS, save_tiny, tiny_config, tokens, toy_splits
 
 ROOT = Path(__file__).parent.parent

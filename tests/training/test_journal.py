@@ -7,7 +7,7 @@ import json
 import pytest
 import torch
 
-from exitpoll.journal import Journal
+from exitpoll.training.journal import Journal
 from tests.test_objectives import LABELS, LOGITS
 
 

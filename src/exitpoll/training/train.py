@@ -20,14 +20,14 @@ from exitpoll.models.card import CARD, model_card
 from exitpoll.data.splits import Splits, Texts
 from exitpoll.errors import InputError
 from exitpoll.files import check_free, partial_of, publish, read_json, write_json, write_text
-from exitpoll.frozen import check_heads_below
-from exitpoll.inference import record_logits
-from exitpoll.methods import SCHEDULES, TrainingSettings
+from exitpoll.training.heads_only import check_heads_below
+from exitpoll.training.features import record_logits
+from exitpoll.training.methods import SCHEDULES, TrainingSettings
 from exitpoll.models.model import EarlyExitModel
-from exitpoll.stages import JOURNAL_NAME, Job, objective_for, run_stages
+from exitpoll.training.stages import JOURNAL_NAME, Job, objective_for, run_stages
 from exitpoll.decide.metrics import REGRESSION
 from exitpoll.models.tokenizer import TokenisedTexts, readable_length, tokenise
-from exitpoll.trainer import OnProgress, exit_scores, processes
+from exitpoll.training.trainer import OnProgress, exit_scores, processes
 
 SUMMARY_NAME = "training.json"
 

@@ -18,7 +18,7 @@ from transformers.trainer_pt_utils import get_length_grouped_indices
 
 from exitpoll.errors import DivergedError
 from exitpoll.files import read_json
-from exitpoll.journal import Journal
+from exitpoll.training.journal import Journal
 from exitpoll.models.losses import exit_losses
 from exitpoll.decide.metrics import METRICS, predictions
 

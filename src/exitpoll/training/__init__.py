@@ -1,0 +1,1 @@
+"""From settings and splits to a trained model folder: methods, objectives, stages."""
