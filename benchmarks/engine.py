@@ -23,9 +23,9 @@ from engine_tables import KINDS, kept_table, limit_table, plain_table, short_tab
 from exitpoll import Policy, calibrate, evaluate, open_model
 from exitpoll.benchmarking import Benchmark, benchmark, contestants
 from exitpoll.delivery import deliver
-from exitpoll.opening import find_folder, read_texts
+from exitpoll.engine.loading import find_folder, read_texts
 from exitpoll.plots import draw_parts, save
-from exitpoll.recording import given_texts, record, record_in_memory
+from exitpoll.engine.record import given_texts, record, record_in_memory
 
 MAX_DROP = 0.02
 SHORT = 32  # tokens of a short text

@@ -20,8 +20,8 @@ from matplotlib.figure import Figure
 
 from common import FIGURES, write_results
 from exitpoll import open_model
-from exitpoll.opening import read_texts
-from exitpoll.recording import given_texts
+from exitpoll.engine.loading import read_texts
+from exitpoll.engine.record import given_texts
 
 ROWS = (1_000, 3_000, 10_000, 30_000, 100_000)
 

@@ -14,7 +14,7 @@ import pytest
 from safetensors.torch import load_file, save_file
 
 from exitpoll import EarlyExitModel, Policy, Trace
-from exitpoll.exported import MANIFEST
+from exitpoll.engine.manifest import MANIFEST
 from exitpoll.files import write_json
 from tests.tiny import toy_rows, write_tsv
 

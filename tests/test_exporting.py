@@ -12,11 +12,11 @@ import torch
 
 from exitpoll import EarlyExitModel, Engine, InputError, Policy, Texts, assembling, exporting, open_model
 from exitpoll.assembling import assemble
-from exitpoll.exported import Manifest
+from exitpoll.engine.manifest import Manifest
 from exitpoll.exporting import export, probe_texts
 from exitpoll.quantising import quantise
-from exitpoll.recording import exit_logits, given_texts, record_in_memory
-from exitpoll.torch_runtime import fingerprint, opened
+from exitpoll.engine.record import exit_logits, given_texts, record_in_memory
+from exitpoll.engine.torch_runtime import fingerprint, opened
 from tests.tiny import save_tiny, tiny_tokenizer, toy_texts
 
 TEXTS = toy_texts(40, 5)

@@ -17,14 +17,14 @@ if TYPE_CHECKING:
     from exitpoll.decide.sweep import Curve, sweep
     from exitpoll.data.splits import Splits, Texts, load_splits
     from exitpoll.decide.decisions import Decisions
-    from exitpoll.engine import Engine, Prediction
+    from exitpoll.engine.engine import Engine, Prediction
     from exitpoll.errors import InputError
     from exitpoll.decide.evaluate import Evaluation, evaluate
     from exitpoll.training.methods import METHODS, TrainingSettings
     from exitpoll.models.model import EarlyExitModel, EarlyExitOutput
-    from exitpoll.opening import open_model
+    from exitpoll.engine.loading import open_model
     from exitpoll.decide.policy import Policy
-    from exitpoll.recording import record
+    from exitpoll.engine.record import record
     from exitpoll.decide.trace import Trace
     from exitpoll.training.train import Trained, train
 

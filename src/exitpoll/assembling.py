@@ -16,10 +16,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from exitpoll.errors import InputError
-from exitpoll.exported import Manifest
-from exitpoll.onnx_runtime import open_exported
-from exitpoll.recording import exit_logits
-from exitpoll.runtime import Opened
+from exitpoll.engine.manifest import Manifest
+from exitpoll.engine.onnx_runtime import open_exported
+from exitpoll.engine.record import exit_logits
+from exitpoll.engine.runtime import Opened
 
 Graph = Any  # an onnx.GraphProto
 Model = Any  # an onnx.ModelProto

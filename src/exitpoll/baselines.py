@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from exitpoll.data.batching import Text, Tokens, batches, lengths_of, mask_of, padded, pick
 from exitpoll.errors import InputError
 from exitpoll.decide.policy import Policy
-from exitpoll.runtime import Opened
+from exitpoll.engine.runtime import Opened
 
 Way = Callable[[Sequence[Text], int], Any]  # answers texts, at most so many in a call; gives logits, or predictions
 
@@ -33,7 +33,7 @@ def plain_transformers(opened: Opened, *, compiled: bool = False) -> Way:
     """
     import torch
 
-    from exitpoll.torch_runtime import TorchRuntime
+    from exitpoll.engine.torch_runtime import TorchRuntime
 
     runtime = opened.runtime
     if not isinstance(runtime, TorchRuntime):
@@ -68,7 +68,7 @@ def full_graph(opened: Opened, *, int8: bool = False, threads: int | None = None
 
     from exitpoll.exporting import translate_whole
     from exitpoll.quantising import with_int8_weights
-    from exitpoll.torch_runtime import TorchRuntime
+    from exitpoll.engine.torch_runtime import TorchRuntime
 
     assert isinstance(opened.runtime, TorchRuntime)
     padding, names = opened.runtime.padding, list(opened.tokenise(["a"]))

@@ -12,13 +12,13 @@ import numpy as np
 
 from exitpoll.baselines import Way, full_graph, plain_transformers, truncated, whole_batch_waits
 from exitpoll.data.batching import Advance, Text, lengths_of
-from exitpoll.engine import Engine
+from exitpoll.engine.engine import Engine
 from exitpoll.errors import InputError
-from exitpoll.exported import MANIFEST
+from exitpoll.engine.manifest import MANIFEST
 from exitpoll.files import read_json
-from exitpoll.opening import RUNTIMES, find_folder, open_model
+from exitpoll.engine.loading import RUNTIMES, find_folder, open_model
 from exitpoll.decide.policy import Policy
-from exitpoll.runtime import Opened
+from exitpoll.engine.runtime import Opened
 
 BATCH_SIZES = (1, 8, 32, 128)
 PLAIN = "plain transformers"

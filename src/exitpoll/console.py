@@ -12,7 +12,7 @@ from rich.console import Console
 
 if TYPE_CHECKING:
     from exitpoll.decide.evaluate import Evaluation
-    from exitpoll.opening import Read
+    from exitpoll.engine.loading import Read
     from exitpoll.decide.policy import Policy
     from exitpoll.training.train import Trained
 

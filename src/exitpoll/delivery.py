@@ -15,19 +15,19 @@ from exitpoll.decide.calibrate import calibrate
 from exitpoll.models.card import CARD, model_card
 from exitpoll.data.splits import Texts
 from exitpoll.errors import InputError
-from exitpoll.exported import MANIFEST
+from exitpoll.engine.manifest import MANIFEST
 from exitpoll.exporting import export, probe_texts
 from exitpoll.files import check_free, publish, put_back, write_text
 from exitpoll.models.model import EarlyExitModel
-from exitpoll.opening import read_summary
+from exitpoll.engine.loading import read_summary
 from exitpoll.decide.policy import Policy
 from exitpoll.decide.guarantee import Promise
 from exitpoll.quantising import TEXTS, quantise
-from exitpoll.recording import given_texts, record, record_in_memory
-from exitpoll.runtime import Opened
+from exitpoll.engine.record import given_texts, record, record_in_memory
+from exitpoll.engine.runtime import Opened
 from exitpoll.decide.metrics import METRICS, predictions
 from exitpoll.models.tokenizer import load_tokenizer
-from exitpoll.torch_runtime import opened
+from exitpoll.engine.torch_runtime import opened
 from exitpoll.decide.trace import Trace
 
 OnProgress = Callable[[str, int, int], None]  # (what is being done, how much of it, of how much)

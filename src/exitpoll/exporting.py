@@ -27,13 +27,13 @@ from transformers import PreTrainedTokenizerBase
 from exitpoll.data.batching import Advance, batches, lengths_of, pick
 from exitpoll.models.encoders import Context
 from exitpoll.errors import InputError, MissingExtraError
-from exitpoll.exported import TOKENIZER, Manifest
+from exitpoll.engine.manifest import TOKENIZER, Manifest
 from exitpoll.models.model import EarlyExitModel
-from exitpoll.onnx_runtime import open_exported
-from exitpoll.recording import exit_logits
-from exitpoll.runtime import Opened
+from exitpoll.engine.onnx_runtime import open_exported
+from exitpoll.engine.record import exit_logits
+from exitpoll.engine.runtime import Opened
 from exitpoll.models.tokenizer import padding_of, readable_length
-from exitpoll.torch_runtime import fingerprint, opened
+from exitpoll.engine.torch_runtime import fingerprint, opened
 
 OPSET = 23  # the first with an operator for attention
 EXAMPLES = ((3, 7), (5, 11))  # (texts, tokens): dimensions that differ between the two are dynamic

@@ -21,9 +21,9 @@ from numpy.typing import NDArray
 
 from exitpoll.data.batching import Advance, Text, batches, lengths_of, pick
 from exitpoll.errors import InputError
-from exitpoll.exported import TOKENIZER, Manifest
-from exitpoll.onnx_runtime import OnnxRuntime, open_exported
-from exitpoll.runtime import Opened
+from exitpoll.engine.manifest import TOKENIZER, Manifest
+from exitpoll.engine.onnx_runtime import OnnxRuntime, open_exported
+from exitpoll.engine.runtime import Opened
 
 Graph = Any  # an onnx.ModelProto
 Node = Any  # an onnx.NodeProto

@@ -10,14 +10,15 @@ import numpy as np
 import pytest
 import torch
 
-from exitpoll import EarlyExitModel, Policy, Texts, flow, record
+from exitpoll import EarlyExitModel, Policy, Texts, record
+from exitpoll.engine.engine import scheduler as flow
 from exitpoll.assembling import assemble
 from exitpoll.models.encoders import FAMILIES
-from exitpoll.engine import Engine
+from exitpoll.engine.engine import Engine
 from exitpoll.exporting import export
 from exitpoll.decide.strategies import STRATEGIES
 from exitpoll.decide.metrics import MULTI_LABEL, REGRESSION
-from exitpoll.torch_runtime import opened
+from exitpoll.engine.torch_runtime import opened
 from tests.samples import settings_of
 from tests.tiny import CONFIGS, FILLERS, LAYERS, WORDS, save_tiny, tiny_tokenizer
 

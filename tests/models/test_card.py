@@ -7,7 +7,7 @@ from dataclasses import replace
 
 from exitpoll import Policy
 from exitpoll.models.card import OURS, model_card, write_card
-from exitpoll.exported import Manifest
+from exitpoll.engine.manifest import Manifest
 
 
 def test_training_writes_a_card(model_folder):

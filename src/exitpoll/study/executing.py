@@ -20,15 +20,15 @@ from exitpoll.data.demo import encoder_folder
 from exitpoll.errors import InputError
 from exitpoll.files import drop, partial_of, publish, put_back, read_json, write_json
 from exitpoll.models.model import EarlyExitModel
-from exitpoll.opening import read_summary
+from exitpoll.engine.loading import read_summary
 from exitpoll.pruning import every_other, head_importance, keep_layers, prune_heads, speedup_of
-from exitpoll.recording import record
+from exitpoll.engine.record import record
 from exitpoll.training.stages import JOURNAL_NAME
 from exitpoll.study.clock import Clock
 from exitpoll.study.moments import Watch
 from exitpoll.study.runs import JOURNAL, MODEL, MOMENTS, RUN, SPLITS, UNLABELLED, Outcome, Run
 from exitpoll.models.tokenizer import load_tokenizer, tokenise
-from exitpoll.torch_runtime import opened
+from exitpoll.engine.torch_runtime import opened
 from exitpoll.decide.trace import Trace
 from exitpoll.training.trainer import OnProgress, processes
 from exitpoll.training.train import digest_of_texts, train

@@ -39,9 +39,9 @@ def record(
         overwrite: Replace an older trace.
     """
     from exitpoll.files import check_writable
-    from exitpoll.opening import open_model, read_texts
+    from exitpoll.engine.loading import open_model, read_texts
     from exitpoll.progress import counting_bar
-    from exitpoll.recording import record as record_trace
+    from exitpoll.engine.record import record as record_trace
     from exitpoll.wording import not_finite
 
     check_writable(out, overwrite=overwrite)
@@ -147,7 +147,7 @@ def calibrate(
     from exitpoll.decide.calibrate import calibrate as calibrate_trace
     from exitpoll.models.card import write_card
     from exitpoll.files import check_replaceable
-    from exitpoll.opening import check_same_model, exports_of, open_model, policy_path
+    from exitpoll.engine.loading import check_same_model, exports_of, open_model, policy_path
     from exitpoll.decide.trace import Trace
     from exitpoll.wording import describe, not_finite
 
@@ -219,10 +219,10 @@ def evaluate(
     """
     from exitpoll.decide.evaluate import evaluate as evaluate_trace
     from exitpoll.files import check_replaceable, write_json
-    from exitpoll.opening import check_same_model, open_model, policy_path, read_texts
+    from exitpoll.engine.loading import check_same_model, open_model, policy_path, read_texts
     from exitpoll.decide.policy import Policy
     from exitpoll.progress import counting_bar
-    from exitpoll.recording import record_in_memory
+    from exitpoll.engine.record import record_in_memory
     from exitpoll.decide.trace import Trace
     from exitpoll.wording import not_finite, same_texts
 
@@ -286,10 +286,10 @@ def report(
         out: The folder for report.html and its figures; report in the model folder by default.
     """
     from exitpoll.benchmarking import Benchmark
-    from exitpoll.opening import check_same_model, open_model, policy_path, read_texts
+    from exitpoll.engine.loading import check_same_model, open_model, policy_path, read_texts
     from exitpoll.decide.policy import Policy
     from exitpoll.progress import counting_bar
-    from exitpoll.recording import given_texts, record_in_memory
+    from exitpoll.engine.record import given_texts, record_in_memory
     from exitpoll.report import check_installed, check_place, check_same_texts, gather, write_report
     from exitpoll.decide.trace import Trace
 

@@ -233,6 +233,6 @@ def _run(words: list[str]) -> bool:
 
 def _layers(model: Path) -> int:
     """Count the layers of a trained model."""
-    from exitpoll.opening import read_summary
+    from exitpoll.engine.loading import read_summary
 
     return int(read_summary(model)["layers"][-1])

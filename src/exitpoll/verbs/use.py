@@ -48,10 +48,10 @@ def predict(
         resume: Go on with a job that was cut off.
         overwrite: Replace an older output.
     """
-    from exitpoll.engine import Engine
+    from exitpoll.engine.engine import Engine
     from exitpoll.files import check_writable
     from exitpoll.decide.policy import Policy
-    from exitpoll.predicting import predict_file, predict_lines
+    from exitpoll.engine.predict import predict_file, predict_lines
     from exitpoll.progress import predicting_bar
 
     if output is not None and input == "-":
@@ -117,7 +117,7 @@ def export(
         overwrite: Replace an older export.
     """
     from exitpoll.delivery import deliver
-    from exitpoll.opening import open_model, policy_path, read_texts
+    from exitpoll.engine.loading import open_model, policy_path, read_texts
     from exitpoll.progress import stages_bar
     from exitpoll.wording import delivered_in_words
 
@@ -171,10 +171,10 @@ def bench(
     """
     from exitpoll.benchmarking import BATCH_SIZES, benchmark, contestants
     from exitpoll.files import write_json
-    from exitpoll.opening import read_texts
+    from exitpoll.engine.loading import read_texts
     from exitpoll.plots import draw_parts, save
     from exitpoll.progress import counting_bar
-    from exitpoll.recording import given_texts
+    from exitpoll.engine.record import given_texts
     from exitpoll.tables import benchmark_table
 
     if texts < 1:

@@ -12,8 +12,8 @@ import pytest
 
 from exitpoll import Engine, InputError, Policy, Prediction, Texts, Trace, record
 from exitpoll.files import read_json, write_json
-from exitpoll.opening import open_model
-from exitpoll.runtime import Opened
+from exitpoll.engine.loading import open_model
+from exitpoll.engine.runtime import Opened
 from tests.tiny import toy_rows
 
 TEXTS = [row[0] for row in toy_rows(30)]

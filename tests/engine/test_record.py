@@ -8,10 +8,11 @@ import numpy as np
 import pytest
 import torch
 
-from exitpoll import EarlyExitModel, InputError, Texts, Trace, record, recording
-from exitpoll.recording import time_exits
+from exitpoll import EarlyExitModel, InputError, Texts, Trace, record
+from exitpoll.engine.engine import record as recording
+from exitpoll.engine.record import time_exits
 from exitpoll.models.tokenizer import load_tokenizer
-from exitpoll.torch_runtime import fingerprint, opened
+from exitpoll.engine.torch_runtime import fingerprint, opened
 from tests.tiny import toy_texts
 
 TEXTS = toy_texts(50, 7)

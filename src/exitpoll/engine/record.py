@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from exitpoll.data.batching import Advance, Text, Tokens, batches, lengths_of, pick
 from exitpoll.data.splits import Texts
 from exitpoll.errors import InputError
-from exitpoll.runtime import Opened, Runtime
+from exitpoll.engine.runtime import Opened, Runtime
 from exitpoll.decide.trace import Trace, create
 
 _PACKAGES = {"torch": ("torch", "transformers"), "onnx": ("onnxruntime",)}  # whose versions a trace names

@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any, BinaryIO, Literal
 
 from exitpoll.data.columns import find_text_columns
-from exitpoll.engine import Engine, Prediction, Text, check_text
+from exitpoll.engine.engine import Engine, Prediction, Text, check_text
 from exitpoll.errors import InputError
 from exitpoll.files import read_json, write_json
 from exitpoll.data.readers import READERS, Row, checked

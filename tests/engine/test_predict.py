@@ -12,10 +12,11 @@ import numpy as np
 import pytest
 from pyarrow import Table, parquet
 
-from exitpoll import Engine, InputError, Policy, predicting
+from exitpoll import Engine, InputError, Policy
+from exitpoll.engine.engine import predict as predicting
 from exitpoll.data import writers
 from exitpoll.data import readers
-from exitpoll.predicting import predict_file, predict_lines
+from exitpoll.engine.predict import predict_file, predict_lines
 from tests.tiny import toy_rows, write_tsv
 
 ROWS = toy_rows(50)

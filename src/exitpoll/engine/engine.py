@@ -11,10 +11,10 @@ from numpy.typing import NDArray
 
 from exitpoll.data.batching import Text, batches, lengths_of, pick
 from exitpoll.errors import InputError
-from exitpoll.flow import Batch, Flow, Left
-from exitpoll.opening import file_of, find_folder, open_model
+from exitpoll.engine.scheduler import Batch, Flow, Left
+from exitpoll.engine.loading import file_of, find_folder, open_model
 from exitpoll.decide.policy import Policy
-from exitpoll.runtime import Opened
+from exitpoll.engine.runtime import Opened
 from exitpoll.decide.metrics import MULTI_LABEL, REGRESSION
 
 WINDOW = 4096  # texts that are tokenised and sorted by length at a time

@@ -14,8 +14,8 @@ from numpy.typing import NDArray
 
 from exitpoll.data.batching import Text, Tokens, lengths_of, mask_of, padded, split_pairs
 from exitpoll.errors import InputError, MissingExtraError
-from exitpoll.exported import TOKENIZER, Manifest
-from exitpoll.runtime import Opened
+from exitpoll.engine.manifest import TOKENIZER, Manifest
+from exitpoll.engine.runtime import Opened
 
 if TYPE_CHECKING:
     from onnxruntime import InferenceSession, SessionOptions

@@ -5,8 +5,9 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from exitpoll import Policy, Trace, flow
-from exitpoll.flow import Batch, Flow
+from exitpoll import Policy, Trace
+from exitpoll.engine.engine import scheduler as flow
+from exitpoll.engine.scheduler import Batch, Flow
 
 LAYERS = (1, 2, 4, 5, 6)
 

@@ -18,7 +18,7 @@ from transformers import PreTrainedTokenizerBase
 from exitpoll.data.batching import Tokens, lengths_of, mask_of, padded
 from exitpoll.models.encoders import Context
 from exitpoll.models.model import EarlyExitModel
-from exitpoll.runtime import Opened
+from exitpoll.engine.runtime import Opened
 from exitpoll.models.tokenizer import padding_of, readable_length, tokenise_all
 
 

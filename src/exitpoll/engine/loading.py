@@ -9,9 +9,9 @@ from typing import Any, Literal
 
 from exitpoll.data.splits import Texts, load_splits, load_texts
 from exitpoll.errors import InputError
-from exitpoll.exported import MANIFEST, Manifest
+from exitpoll.engine.manifest import MANIFEST, Manifest
 from exitpoll.files import read_json
-from exitpoll.runtime import Opened
+from exitpoll.engine.runtime import Opened
 from exitpoll.decide.metrics import DEFAULT_METRICS, REGRESSION
 from exitpoll.data.tasks import task_named
 
@@ -54,7 +54,7 @@ def open_model(
         raise InputError(f"'{folder}' does not exist, and is no name of the hub (owner/name)")
     if not (found / MANIFEST).exists():
         return _open_trained(folder, threads, device)
-    from exitpoll.onnx_runtime import open_exported
+    from exitpoll.engine.onnx_runtime import open_exported
 
     if device != "cpu":
         raise InputError(f"'{found}' is for ONNX Runtime on the CPU; device '{device}' needs a trained folder")
@@ -91,7 +91,7 @@ def _open_trained(folder: str | Path, threads: int | None, device: str) -> Opene
 
     from exitpoll.models.model import EarlyExitModel
     from exitpoll.models.tokenizer import load_tokenizer
-    from exitpoll.torch_runtime import opened
+    from exitpoll.engine.torch_runtime import opened
 
     if threads is not None:
         torch.set_num_threads(threads)

@@ -22,7 +22,7 @@ from numpy.typing import NDArray
 from exitpoll.data.batching import Tokens, lengths_of
 from exitpoll.decide.decisions import probability_of
 from exitpoll.decide.policy import Policy
-from exitpoll.runtime import Runtime
+from exitpoll.engine.runtime import Runtime
 from exitpoll.decide.metrics import predictions
 
 FULL_TOKENS = 512  # tokens in a call beyond which larger calls are hardly faster
