@@ -15,9 +15,9 @@ import torch
 from torch.onnx._internal.exporter._registration import ONNXRegistry
 
 from exitpoll import EarlyExitModel, TrainingSettings, train
-from exitpoll.assembling import assemble
+from exitpoll.export.merge import assemble
 from exitpoll.cli import main
-from exitpoll.exporting import export
+from exitpoll.export.graphs import export
 from exitpoll.models.tokenizer import load_tokenizer
 from tests.tiny import save_tiny, tiny_tokenizer, toy_splits
 

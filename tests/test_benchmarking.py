@@ -12,7 +12,7 @@ import pytest
 from exitpoll import Engine, InputError, Policy, open_model
 from exitpoll.baselines import full_graph, plain_transformers, truncated, whole_batch_waits
 from exitpoll.benchmarking import Contestant, benchmark, contestants, where_time_goes
-from exitpoll.quantising import quantise
+from exitpoll.export.quantize import quantise
 from exitpoll.engine.record import record_in_memory
 from exitpoll.tables import benchmark_table
 from tests.tiny import toy_texts, write_toy_folder

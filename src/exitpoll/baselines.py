@@ -66,8 +66,8 @@ def full_graph(opened: Opened, *, int8: bool = False, threads: int | None = None
     """
     from onnxruntime import InferenceSession, SessionOptions
 
-    from exitpoll.exporting import translate_whole
-    from exitpoll.quantising import with_int8_weights
+    from exitpoll.export.graphs import translate_whole
+    from exitpoll.export.quantize import with_int8_weights
     from exitpoll.engine.torch_runtime import TorchRuntime
 
     assert isinstance(opened.runtime, TorchRuntime)

@@ -16,7 +16,7 @@ from exitpoll.decide.guarantee import Promise
 from exitpoll.decide.trace import Trace
 
 if TYPE_CHECKING:
-    from exitpoll.delivery import Delivered
+    from exitpoll.export.export import Delivered
 
 
 def describe(policy: Policy, where: str = "these texts") -> list[str]:

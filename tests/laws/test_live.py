@@ -12,10 +12,10 @@ import torch
 
 from exitpoll import EarlyExitModel, Policy, Texts, record
 from exitpoll.engine.engine import scheduler as flow
-from exitpoll.assembling import assemble
+from exitpoll.export.merge import assemble
 from exitpoll.models.encoders import FAMILIES
 from exitpoll.engine.engine import Engine
-from exitpoll.exporting import export
+from exitpoll.export.graphs import export
 from exitpoll.decide.strategies import STRATEGIES
 from exitpoll.decide.metrics import MULTI_LABEL, REGRESSION
 from exitpoll.engine.torch_runtime import opened

@@ -116,7 +116,7 @@ def export(
         reading: Which columns to read.
         overwrite: Replace an older export.
     """
-    from exitpoll.delivery import deliver
+    from exitpoll.export.export import deliver
     from exitpoll.engine.loading import open_model, policy_path, read_texts
     from exitpoll.progress import stages_bar
     from exitpoll.wording import delivered_in_words

@@ -9,8 +9,9 @@ from pathlib import Path
 
 import pytest
 
-from exitpoll import Engine, InputError, Policy, Trace, calibrate, delivery, open_model, record
-from exitpoll.delivery import deliver
+from exitpoll import Engine, InputError, Policy, Trace, calibrate, open_model, record
+from exitpoll.export import export as delivery
+from exitpoll.export.export import deliver
 from tests.tiny import toy_texts, write_toy_folder
 
 TEXTS = toy_texts(300, 8)

@@ -9,20 +9,20 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from exitpoll.assembling import assemble
+from exitpoll.export.merge import assemble
 from exitpoll.data.batching import Text
 from exitpoll.decide.calibrate import calibrate
 from exitpoll.models.card import CARD, model_card
 from exitpoll.data.splits import Texts
 from exitpoll.errors import InputError
 from exitpoll.engine.manifest import MANIFEST
-from exitpoll.exporting import export, probe_texts
+from exitpoll.export.graphs import export, probe_texts
 from exitpoll.files import check_free, publish, put_back, write_text
 from exitpoll.models.model import EarlyExitModel
 from exitpoll.engine.loading import read_summary
 from exitpoll.decide.policy import Policy
 from exitpoll.decide.guarantee import Promise
-from exitpoll.quantising import TEXTS, quantise
+from exitpoll.export.quantize import TEXTS, quantise
 from exitpoll.engine.record import given_texts, record, record_in_memory
 from exitpoll.engine.runtime import Opened
 from exitpoll.decide.metrics import METRICS, predictions

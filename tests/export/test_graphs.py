@@ -10,11 +10,13 @@ import numpy as np
 import pytest
 import torch
 
-from exitpoll import EarlyExitModel, Engine, InputError, Policy, Texts, assembling, exporting, open_model
-from exitpoll.assembling import assemble
+from exitpoll import EarlyExitModel, Engine, InputError, Policy, Texts, open_model
+from exitpoll.export import merge as assembling
+from exitpoll.export import graphs as exporting
+from exitpoll.export.merge import assemble
 from exitpoll.engine.manifest import Manifest
-from exitpoll.exporting import export, probe_texts
-from exitpoll.quantising import quantise
+from exitpoll.export.graphs import export, probe_texts
+from exitpoll.export.quantize import quantise
 from exitpoll.engine.record import exit_logits, given_texts, record_in_memory
 from exitpoll.engine.torch_runtime import fingerprint, opened
 from tests.tiny import save_tiny, tiny_tokenizer, toy_texts
