@@ -21,7 +21,7 @@ import torch
 from common import FIGURES, RESULTS, write_results
 from engine_tables import KINDS, kept_table, limit_table, plain_table, short_table
 from exitpoll import Policy, calibrate, evaluate, open_model
-from exitpoll.benchmarking import Benchmark, benchmark, contestants
+from exitpoll.benchmark.timing import Benchmark, benchmark, contestants
 from exitpoll.export.export import deliver
 from exitpoll.engine.loading import find_folder, read_texts
 from exitpoll.plots import draw_parts, save

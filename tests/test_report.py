@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 from exitpoll import InputError, Policy, Trace, report
-from exitpoll.benchmarking import Benchmark, Breakdown, Timing
+from exitpoll.benchmark.timing import Benchmark, Breakdown, Timing
 from exitpoll.plots import draw_curves, save
 from exitpoll.report import check_place, check_same_texts, gather, write_report
 from tests.tiny import write_toy_folder

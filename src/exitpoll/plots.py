@@ -23,7 +23,7 @@ from exitpoll.files import write_bytes
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-    from exitpoll.benchmarking import Benchmark
+    from exitpoll.benchmark.timing import Benchmark
 
 COLOURS = (  # of lines and bars; each at least 3 : 1 against white and against the dark page
     *("#4a80b8", "#1f93b3", "#2a8f3d", "#a3871a", "#e0566a", "#b8508f"),

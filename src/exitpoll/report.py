@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from exitpoll.decide.analysis import auroc, disagreement, static_exit
 from exitpoll.data.batching import Text
-from exitpoll.benchmarking import FULL, PLAIN, Benchmark, Timing
+from exitpoll.benchmark.timing import FULL, PLAIN, Benchmark, Timing
 from exitpoll.decide.compare import Comparison, compare
 from exitpoll.decide.sweep import sweep
 from exitpoll.errors import InputError, MissingExtraError

@@ -12,7 +12,7 @@ from rich.table import Table
 from exitpoll.progress import percent
 
 if TYPE_CHECKING:
-    from exitpoll.benchmarking import Benchmark
+    from exitpoll.benchmark.timing import Benchmark
     from exitpoll.decide.compare import Comparison
     from exitpoll.decide.evaluate import Estimate, Evaluation
     from exitpoll.training.train import Trained

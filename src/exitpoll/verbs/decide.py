@@ -285,7 +285,7 @@ def report(
         batch_size: Texts in a batch.
         out: The folder for report.html and its figures; report in the model folder by default.
     """
-    from exitpoll.benchmarking import Benchmark
+    from exitpoll.benchmark.timing import Benchmark
     from exitpoll.engine.loading import check_same_model, open_model, policy_path, read_texts
     from exitpoll.decide.policy import Policy
     from exitpoll.progress import counting_bar

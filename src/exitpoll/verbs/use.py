@@ -169,7 +169,7 @@ def bench(
         compiled: Time a compiled encoder too, which needs a C++ compiler and takes its time.
         out: The folder for bench.json and bench.png; none by default.
     """
-    from exitpoll.benchmarking import BATCH_SIZES, benchmark, contestants
+    from exitpoll.benchmark.timing import BATCH_SIZES, benchmark, contestants
     from exitpoll.files import write_json
     from exitpoll.engine.loading import read_texts
     from exitpoll.plots import draw_parts, save

@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from exitpoll.baselines import Way, full_graph, plain_transformers, truncated, whole_batch_waits
+from exitpoll.benchmark.baselines import Way, full_graph, plain_transformers, truncated, whole_batch_waits
 from exitpoll.data.batching import Advance, Text, lengths_of
 from exitpoll.engine.engine import Engine
 from exitpoll.errors import InputError

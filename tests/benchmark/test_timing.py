@@ -10,8 +10,8 @@ import numpy as np
 import pytest
 
 from exitpoll import Engine, InputError, Policy, open_model
-from exitpoll.baselines import full_graph, plain_transformers, truncated, whole_batch_waits
-from exitpoll.benchmarking import Contestant, benchmark, contestants, where_time_goes
+from exitpoll.benchmark.baselines import full_graph, plain_transformers, truncated, whole_batch_waits
+from exitpoll.benchmark.timing import Contestant, benchmark, contestants, where_time_goes
 from exitpoll.export.quantize import quantise
 from exitpoll.engine.record import record_in_memory
 from exitpoll.tables import benchmark_table
