@@ -24,7 +24,7 @@ from exitpoll import Policy, calibrate, evaluate, open_model
 from exitpoll.benchmark.timing import Benchmark, benchmark, contestants
 from exitpoll.export.export import deliver
 from exitpoll.engine.loading import find_folder, read_texts
-from exitpoll.plots import draw_parts, save
+from exitpoll.report.plots import draw_parts, save
 from exitpoll.engine.record import given_texts, record, record_in_memory
 
 MAX_DROP = 0.02

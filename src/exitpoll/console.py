@@ -53,7 +53,7 @@ def show_training(trained: Trained) -> None:
 def show_evaluation(evaluation: Evaluation, policy: Policy) -> None:
     """Print what was measured, and whether the promise held."""
     from exitpoll.tables import depths_table, evaluation_table, groups_table
-    from exitpoll.wording import verdict
+    from exitpoll.report.wording import verdict
 
     for line in verdict(evaluation, policy):
         say(line)

@@ -14,7 +14,7 @@ from exitpoll.errors import InputError
 from exitpoll.decide.evaluate import Estimate, evaluate, mean_gain, mean_of
 from exitpoll.decide.policy import Policy
 from exitpoll.decide.trace import Trace
-from exitpoll.wording import verdict
+from exitpoll.report.wording import verdict
 from tests.samples import multi_label_trace, random_trace, regression_trace
 from tests.test_calibration import clear_trace
 

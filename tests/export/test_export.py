@@ -228,7 +228,7 @@ class TestVerb:
         assert "note: it has no policy" in out
 
     def test_a_loss_is_noted(self):
-        from exitpoll.wording import delivered_in_words
+        from exitpoll.report.wording import delivered_in_words
 
         lossy = delivery.Delivered("x", "onnx int8", Policy("votes", 1.0), None, "accuracy", 100, 0.9, 0.88)
         assert "note: that is 2.0 points less" in delivered_in_words(lossy)[0]

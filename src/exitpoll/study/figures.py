@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from exitpoll.plots import COLOURS, DASHES, new_figure, save
+from exitpoll.report.plots import COLOURS, DASHES, new_figure, save
 from exitpoll.study.paper import FULL
 
 if TYPE_CHECKING:

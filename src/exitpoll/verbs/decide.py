@@ -42,7 +42,7 @@ def record(
     from exitpoll.engine.loading import open_model, read_texts
     from exitpoll.progress import counting_bar
     from exitpoll.engine.record import record as record_trace
-    from exitpoll.wording import not_finite
+    from exitpoll.report.wording import not_finite
 
     check_writable(out, overwrite=overwrite)
     quieten_transformers()
@@ -85,10 +85,10 @@ def sweep(
     from exitpoll.decide.compare import SPEEDUPS, compare
     from exitpoll.decide.sweep import sweep as sweep_trace
     from exitpoll.files import write_json, write_text
-    from exitpoll.plots import draw_curves, save
+    from exitpoll.report.plots import draw_curves, save
     from exitpoll.tables import comparison_table
     from exitpoll.decide.trace import Trace
-    from exitpoll.wording import best_in_words, not_finite
+    from exitpoll.report.wording import best_in_words, not_finite
 
     if strategies is not None and not strategies:
         raise InputError("--strategies needs a name, or leave it out for all")
@@ -149,7 +149,7 @@ def calibrate(
     from exitpoll.files import check_replaceable
     from exitpoll.engine.loading import check_same_model, exports_of, open_model, policy_path
     from exitpoll.decide.trace import Trace
-    from exitpoll.wording import describe, not_finite
+    from exitpoll.report.wording import describe, not_finite
 
     recorded = Trace.load(trace)
     out = out or policy_path(model)
@@ -224,7 +224,7 @@ def evaluate(
     from exitpoll.progress import counting_bar
     from exitpoll.engine.record import record_in_memory
     from exitpoll.decide.trace import Trace
-    from exitpoll.wording import not_finite, same_texts
+    from exitpoll.report.wording import not_finite, same_texts
 
     if (data is None) == (trace is None):
         raise InputError("say what to evaluate on: either --data or --trace")
@@ -290,7 +290,7 @@ def report(
     from exitpoll.decide.policy import Policy
     from exitpoll.progress import counting_bar
     from exitpoll.engine.record import given_texts, record_in_memory
-    from exitpoll.report import check_installed, check_place, check_same_texts, gather, write_report
+    from exitpoll.report.html import check_installed, check_place, check_same_texts, gather, write_report
     from exitpoll.decide.trace import Trace
 
     quieten_transformers()

@@ -122,7 +122,7 @@ def reproduce(
         pooling: What a head reads.
         settings: How to train, the same for all methods.
     """
-    from exitpoll.plots import check_installed
+    from exitpoll.report.plots import check_installed
     from exitpoll.progress import training_bars
     from exitpoll.study.paper import BINARY, MULTICLASS
     from exitpoll.study.planning import Plan, check_plan, check_settings, check_tasks, known_of, rows_named

@@ -119,7 +119,7 @@ def export(
     from exitpoll.export.export import deliver
     from exitpoll.engine.loading import open_model, policy_path, read_texts
     from exitpoll.progress import stages_bar
-    from exitpoll.wording import delivered_in_words
+    from exitpoll.report.wording import delivered_in_words
 
     quieten_transformers()
     to = to or policy_path(model).with_name("onnx-int8" if int8 else "onnx")
@@ -172,7 +172,7 @@ def bench(
     from exitpoll.benchmark.timing import BATCH_SIZES, benchmark, contestants
     from exitpoll.files import write_json
     from exitpoll.engine.loading import read_texts
-    from exitpoll.plots import draw_parts, save
+    from exitpoll.report.plots import draw_parts, save
     from exitpoll.progress import counting_bar
     from exitpoll.engine.record import given_texts
     from exitpoll.tables import benchmark_table

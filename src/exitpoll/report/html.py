@@ -21,11 +21,11 @@ from exitpoll.decide.sweep import sweep
 from exitpoll.errors import InputError, MissingExtraError
 from exitpoll.decide.evaluate import Evaluation, evaluate
 from exitpoll.files import write_text
-from exitpoll.plots import as_svg, draw_agreement, draw_curves, draw_depths, draw_exits, draw_parts, save
+from exitpoll.report.plots import as_svg, draw_agreement, draw_curves, draw_depths, draw_exits, draw_parts, save
 from exitpoll.decide.policy import Policy
 from exitpoll.decide.metrics import MULTI_LABEL, REGRESSION, SINGLE_LABEL, predictions
 from exitpoll.decide.trace import Trace
-from exitpoll.wording import describe, not_finite, same_texts, verdict
+from exitpoll.report.wording import describe, not_finite, same_texts, verdict
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

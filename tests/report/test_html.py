@@ -11,10 +11,11 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from exitpoll import InputError, Policy, Trace, report
+from exitpoll import InputError, Policy, Trace
+from exitpoll.report import html as report
 from exitpoll.benchmark.timing import Benchmark, Breakdown, Timing
-from exitpoll.plots import draw_curves, save
-from exitpoll.report import check_place, check_same_texts, gather, write_report
+from exitpoll.report.plots import draw_curves, save
+from exitpoll.report.html import check_place, check_same_texts, gather, write_report
 from tests.tiny import write_toy_folder
 
 LAYERS = (1, 2, 4)

@@ -1,0 +1,1 @@
+"""Figures, sentences and the HTML page on a calibrated model."""
