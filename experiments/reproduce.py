@@ -17,13 +17,13 @@ from typing import Any
 
 from exitpoll.files import write_json
 from exitpoll.training.methods import TrainingSettings
-from exitpoll.study.cells import as_plain, cells
-from exitpoll.study.contests import Runs, contests
-from exitpoll.study.executing import execute_all
+from exitpoll.study.tables import as_plain, cells
+from exitpoll.study.comparisons import Runs, contests
+from exitpoll.study.execute import execute_all
 from exitpoll.study.paper import CONTESTS, FULL, KEPT, ROWS, VARIANTS
-from exitpoll.study.planning import Plan, known_of
-from exitpoll.study.reproducing import find_all
-from exitpoll.study.runs import RUN, Outcome, Run
+from exitpoll.study.plan import Plan, known_of
+from exitpoll.study.reproduce import find_all
+from exitpoll.study.run import RUN, Outcome, Run
 
 RESULTS = Path(__file__).parent / "results" / "reproduce"
 DOCS = Path(__file__).parent.parent / "docs"

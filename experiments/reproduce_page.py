@@ -14,8 +14,8 @@ from statistics import mean
 
 from exitpoll.decide.evaluate import Estimate
 from exitpoll.files import write_text
-from exitpoll.study.cells import tables
-from exitpoll.study.contests import SPEEDUPS, Gain
+from exitpoll.study.tables import tables
+from exitpoll.study.comparisons import SPEEDUPS, Gain
 from exitpoll.study.figures import draw_all
 from exitpoll.study.paper import CONTESTS, FULL, KEPT, ROWS
 from reproduce_claims import claims

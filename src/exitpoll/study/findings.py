@@ -13,10 +13,10 @@ from exitpoll.decide.analysis import consistency_oracle, label_oracle, static_ex
 from exitpoll.decide.sweep import front_of, sweep
 from exitpoll.decide.evaluate import Mixture, estimate, mean_gain
 from exitpoll.decide.policy import Policy
-from exitpoll.study.cells import Cell
-from exitpoll.study.contests import Runs
+from exitpoll.study.tables import Cell
+from exitpoll.study.comparisons import Runs
 from exitpoll.study.paper import BEST, NAMED, OURS_ROW, VARIANTS, WITHOUT, Row
-from exitpoll.study.runs import Outcome
+from exitpoll.study.run import Outcome
 from exitpoll.decide.trace import Trace
 
 EQUAL_SPEEDUP = 1.3  # at which the paper compares where texts leave

@@ -46,8 +46,8 @@ def search(
         settings: What the grid does not say.
     """
     from exitpoll.study.paper import GRID
-    from exitpoll.study.planning import Plan, check_plan, check_settings, known_of, range_of, rows_named
-    from exitpoll.study.searching import search as search_grid
+    from exitpoll.study.plan import Plan, check_plan, check_settings, known_of, range_of, rows_named
+    from exitpoll.study.search import search as search_grid
 
     quieten_transformers()
     check_settings(settings or TrainingSettings(), *GRID)
@@ -125,10 +125,10 @@ def reproduce(
     from exitpoll.report.plots import check_installed
     from exitpoll.progress import training_bars
     from exitpoll.study.paper import BINARY, MULTICLASS
-    from exitpoll.study.planning import Plan, check_plan, check_settings, check_tasks, known_of, rows_named
-    from exitpoll.study.reproducing import reproduce as reproduce_all
-    from exitpoll.study.reproducing import write_figures
-    from exitpoll.study.searching import read_best
+    from exitpoll.study.plan import Plan, check_plan, check_settings, check_tasks, known_of, rows_named
+    from exitpoll.study.reproduce import reproduce as reproduce_all
+    from exitpoll.study.reproduce import write_figures
+    from exitpoll.study.search import read_best
 
     quieten_transformers()
     wanted = tasks or {"binary": BINARY, "multiclass": MULTICLASS}.get(what, (*BINARY, *MULTICLASS))

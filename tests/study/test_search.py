@@ -10,11 +10,11 @@ import pytest
 
 from exitpoll import InputError, TrainingSettings
 from exitpoll.errors import DivergedError
-from exitpoll.study import searching
+from exitpoll.study import search as searching
 from exitpoll.study.paper import GRID, NAMED, RANGES, ROWS, VARIANTS, WITHOUT
-from exitpoll.study.planning import Plan, range_of
-from exitpoll.study.runs import Outcome, Run
-from exitpoll.study.searching import read_best, search
+from exitpoll.study.plan import Plan, range_of
+from exitpoll.study.run import Outcome, Run
+from exitpoll.study.search import read_best, search
 from exitpoll.training.trainer import Progress
 from tests.tiny import write_toy_folder
 

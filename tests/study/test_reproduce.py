@@ -10,15 +10,15 @@ import pytest
 
 from exitpoll import InputError, TrainingSettings
 from exitpoll.decide.evaluate import Estimate
-from exitpoll.study.cells import against_paper, cells, table
+from exitpoll.study.tables import against_paper, cells, table
 from exitpoll.study.clock import Clock
-from exitpoll.study.contests import ALL, Gain, Runs, averages, contests
-from exitpoll.study.executing import execute, execute_all
+from exitpoll.study.comparisons import ALL, Gain, Runs, averages, contests
+from exitpoll.study.execute import execute, execute_all
 from exitpoll.study.figures import draw_all, draw_curves
 from exitpoll.study.paper import BINARY, GRID, MULTICLASS, NAMED, OURS_ROW, PRESETS, ROWS, VARIANTS
-from exitpoll.study.planning import Plan, check_tasks, group_of
-from exitpoll.study.reproducing import find_all, reproduce, runs_of
-from exitpoll.study.runs import Run, _digest
+from exitpoll.study.plan import Plan, check_tasks, group_of
+from exitpoll.study.reproduce import find_all, reproduce, runs_of
+from exitpoll.study.run import Run, _digest
 from exitpoll.training.trainer import Progress
 from tests.tiny import write_toy_folder
 
@@ -332,7 +332,7 @@ def test_a_run_that_fails_stops_no_other(plan, cache, tmp_path, monkeypatch):
     def refuse(*_):
         raise InputError("no head can be cut")
 
-    monkeypatch.setattr("exitpoll.study.executing.prune_heads", refuse)
+    monkeypatch.setattr("exitpoll.study.execute.prune_heads", refuse)
     some = replace(plan, rows=[row for row in ROWS if row.name in ("HeadPrune", "full model")])
     elsewhere = tmp_path / "runs"
     outcomes, failed = execute_all(some.runs(), elsewhere, advance=lambda *_: None)
@@ -375,7 +375,7 @@ def cut_off_while_recording(monkeypatch, run, cache, *, keep=False):
         raise KeyboardInterrupt
 
     with monkeypatch.context() as patched:
-        patched.setattr("exitpoll.study.executing._record", cut_off)
+        patched.setattr("exitpoll.study.execute._record", cut_off)
         with pytest.raises(KeyboardInterrupt):
             execute(run, cache, keep=keep)
 

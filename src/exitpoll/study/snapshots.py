@@ -13,7 +13,7 @@ from exitpoll.data.splits import Texts
 from exitpoll.files import write_bytes
 from exitpoll.training.features import record_all_features
 from exitpoll.models.model import EarlyExitModel
-from exitpoll.study.runs import LABELS
+from exitpoll.study.run import LABELS
 from exitpoll.models.tokenizer import tokenise
 from exitpoll.training.trainer import OnProgress, Progress
 

@@ -14,7 +14,7 @@ from exitpoll.errors import InputError
 from exitpoll.training.methods import MethodName, Prune, TrainingSettings, Weights
 from exitpoll.models.pretrained import read_config
 from exitpoll.study.paper import BEYOND, BINARY, MULTICLASS, NAMED, PRESETS, RANGES, ROWS, STARTS, TWINS, Row
-from exitpoll.study.runs import Run
+from exitpoll.study.run import Run
 from exitpoll.data.tasks import TASKS, plain_name, task_named
 
 

@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from exitpoll import EarlyExitModel, InputError
-from exitpoll.pruning import attentions, every_other, head_importance, keep_layers, prune_heads, speedup_of
+from exitpoll.study.pruning import attentions, every_other, head_importance, keep_layers, prune_heads, speedup_of
 from tests.tiny import save_tiny, tiny_tokenizer
 
 TEXTS = ["good film", "the plot is bad", "so so", "good good good"]

@@ -14,8 +14,8 @@ from exitpoll.decide.sweep import Curve
 from exitpoll.decide.evaluate import Estimate, Mixture, estimate, mean_gain, mean_of
 from exitpoll.decide.policy import Policy
 from exitpoll.study.paper import CONTESTS, Question, Row
-from exitpoll.study.planning import Plan
-from exitpoll.study.runs import Outcome
+from exitpoll.study.plan import Plan
+from exitpoll.study.run import Outcome
 from exitpoll.decide.trace import Trace
 
 SPEEDUPS = (1.3, 1.5, 2.0, 2.5, 3.0)

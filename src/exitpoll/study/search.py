@@ -16,9 +16,9 @@ from exitpoll.decide.analysis import static_exit
 from exitpoll.decide.sweep import best_point
 from exitpoll.errors import DivergedError, InputError, MissingExtraError
 from exitpoll.files import partial_of, read_json, write_json
-from exitpoll.study.executing import execute
+from exitpoll.study.execute import execute
 from exitpoll.study.paper import GRID, NAMED, Row
-from exitpoll.study.runs import MODEL, Outcome, Run
+from exitpoll.study.run import MODEL, Outcome, Run
 from exitpoll.data.tasks import plain_name
 from exitpoll.training.trainer import Progress
 

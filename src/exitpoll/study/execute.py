@@ -21,12 +21,12 @@ from exitpoll.errors import InputError
 from exitpoll.files import drop, partial_of, publish, put_back, read_json, write_json
 from exitpoll.models.model import EarlyExitModel
 from exitpoll.engine.loading import read_summary
-from exitpoll.pruning import every_other, head_importance, keep_layers, prune_heads, speedup_of
+from exitpoll.study.pruning import every_other, head_importance, keep_layers, prune_heads, speedup_of
 from exitpoll.engine.record import record
 from exitpoll.training.stages import JOURNAL_NAME
 from exitpoll.study.clock import Clock
-from exitpoll.study.moments import Watch
-from exitpoll.study.runs import JOURNAL, MODEL, MOMENTS, RUN, SPLITS, UNLABELLED, Outcome, Run
+from exitpoll.study.snapshots import Watch
+from exitpoll.study.run import JOURNAL, MODEL, MOMENTS, RUN, SPLITS, UNLABELLED, Outcome, Run
 from exitpoll.models.tokenizer import load_tokenizer, tokenise
 from exitpoll.engine.torch_runtime import opened
 from exitpoll.decide.trace import Trace

@@ -12,8 +12,8 @@ from exitpoll.decide.sweep import best_of
 from exitpoll.decide.evaluate import measure
 from exitpoll.decide.policy import Policy
 from exitpoll.study.paper import FULL, PAPER, RANGES, Row
-from exitpoll.study.planning import Plan, group_of
-from exitpoll.study.runs import Outcome
+from exitpoll.study.plan import Plan, group_of
+from exitpoll.study.run import Outcome
 from exitpoll.data.tasks import plain_name
 
 FITTED = ("learned", "max_prob")  # whose weights or temperatures are fitted to the texts that thresholds are chosen on

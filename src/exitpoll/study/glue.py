@@ -9,10 +9,10 @@ from numpy.typing import NDArray
 
 from exitpoll.decide.analysis import static_exit
 from exitpoll.files import write_text
-from exitpoll.study.cells import chosen
+from exitpoll.study.tables import chosen
 from exitpoll.study.paper import RANGES, Row
-from exitpoll.study.planning import Plan, group_of
-from exitpoll.study.runs import Outcome
+from exitpoll.study.plan import Plan, group_of
+from exitpoll.study.run import Outcome
 from exitpoll.data.tasks import plain_name
 
 FILES = {
