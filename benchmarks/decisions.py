@@ -15,9 +15,9 @@ from numpy.typing import NDArray
 
 from common import time_alternately, write_results
 from exitpoll.decide.fitting import Candidate, candidates, variants
-from exitpoll.decide.sweep import POINTS, curve_of
 from exitpoll.decide.policy import Policy
 from exitpoll.decide.strategies import STRATEGIES
+from exitpoll.decide.sweep import POINTS, curve_of
 from exitpoll.decide.trace import Trace
 
 TEXTS, EXITS, CLASSES = 100_000, 12, 6

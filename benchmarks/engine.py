@@ -20,12 +20,12 @@ import torch
 
 from common import FIGURES, RESULTS, write_results
 from engine_tables import KINDS, kept_table, limit_table, plain_table, short_table
-from exitpoll import Policy, calibrate, evaluate, open_model
+from exitpoll import Policy, calibrate, evaluate, load_model
 from exitpoll.benchmark.timing import Benchmark, benchmark, contestants
-from exitpoll.export.export import deliver
 from exitpoll.engine.loading import find_folder, read_texts
-from exitpoll.report.plots import draw_parts, save
 from exitpoll.engine.record import given_texts, record, record_in_memory
+from exitpoll.export.export import deliver
+from exitpoll.report.plots import draw_parts, save
 
 MAX_DROP = 0.02
 SHORT = 32  # tokens of a short text
@@ -34,11 +34,11 @@ ENOUGH = 100  # short texts, for a figure of their own
 
 def prepare(model: Path, data: str) -> None:
     """Make the policy and the exports that are not there yet."""
-    opened = open_model(model)
-    read = read_texts(opened, data, "calibration")
+    loaded = load_model(model)
+    read = read_texts(loaded, data, "calibration")
     if not (model / "policy.json").exists():
         with tempfile.TemporaryDirectory() as scratch:
-            trace = record(opened, read.texts, Path(scratch) / "trace", about=read.about)
+            trace = record(loaded, read.texts, Path(scratch) / "trace", about=read.about)
             calibrate(trace, max_drop=MAX_DROP).save(model / "policy.json")
     for kind in KINDS[1:]:
         if not (model / kind).exists():
@@ -49,16 +49,16 @@ def scores(model: Path, data: str) -> dict[str, Any]:
     """Score every runtime on the test split: with exits, and with all layers."""
     found = {}
     for kind in KINDS:
-        opened = open_model(model, kind)
-        read = read_texts(opened, data, "test")
-        trace = record_in_memory(opened, read.texts, about=read.about)
+        loaded = load_model(model, kind)
+        read = read_texts(loaded, data, "test")
+        trace = record_in_memory(loaded, read.texts, about=read.about)
         policy = Policy.load(find_folder(model, kind) / "policy.json")
         rows = {row.name: row for row in evaluate(trace, policy).rows}
         found[kind] = {
             "metric": trace.metric,
             "with_exits": rows["policy"].score.value,
             "all_layers": rows["full model"].score.value,
-            "static": rows[f"layer {round(trace.layers[-1] / rows['policy'].speedup)}"].score.value
+            "static": rows[f"layer {round(trace.exit_layers[-1] / rows['policy'].speedup)}"].score.value
             if rows["policy"].speedup > 1
             else rows["full model"].score.value,
             "speedup_in_layers": rows["policy"].speedup,
@@ -70,9 +70,9 @@ def scores(model: Path, data: str) -> dict[str, Any]:
 def measure(model: Path, data: str, texts: int, rounds: int, *, compiled: bool) -> tuple[Benchmark, dict[str, Any]]:
     """Time one task; batch 1 once more on its short texts alone."""
     runners = contestants(model, threads=torch.get_num_threads())
-    chosen = given_texts(read_texts(runners[0].opened, data, "test").texts)[:texts]
+    chosen = given_texts(read_texts(runners[0].loaded, data, "test").texts)[:texts]
     result = benchmark(runners, chosen, rounds=rounds, compiled=compiled)
-    tokens = runners[0].opened.tokenise(chosen)["input_ids"]
+    tokens = runners[0].loaded.tokenize(chosen)["input_ids"]
     short = [text for text, ids in zip(chosen, tokens, strict=True) if len(ids) <= SHORT]
     alone = benchmark(runners, short, batch_sizes=[1], rounds=rounds) if len(short) >= ENOUGH else None
     return result, {} if alone is None else alone.to_dict()

@@ -19,7 +19,7 @@ import numpy as np
 from matplotlib.figure import Figure
 
 from common import FIGURES, write_results
-from exitpoll import open_model
+from exitpoll import load_model
 from exitpoll.engine.loading import read_texts
 from exitpoll.engine.record import given_texts
 
@@ -80,7 +80,7 @@ def main() -> None:
     parser.add_argument("data")
     parser.add_argument("--rows", type=int, nargs="+", default=ROWS)
     chosen = parser.parse_args()
-    texts = [str(text) for text in given_texts(read_texts(open_model(chosen.model), chosen.data, "test").texts)]
+    texts = [str(text) for text in given_texts(read_texts(load_model(chosen.model), chosen.data, "test").texts)]
     found = []
     with tempfile.TemporaryDirectory() as scratch:
         source, out = Path(scratch) / "in.jsonl", Path(scratch) / "out.jsonl"

@@ -29,7 +29,7 @@ from transformers import (
 
 from common import make_encoder, make_texts, write_results
 from exitpoll import EarlyExitModel, Splits, Texts, TrainingSettings, train
-from exitpoll.models.tokenizer import tokenise
+from exitpoll.models.tokenizer import tokenize
 from exitpoll.training.trainer import Progress
 
 BATCH, STEPS, SKIPPED, CLASSES = 32, 10, 2, 6
@@ -70,7 +70,7 @@ def plain(encoder: Path, tokenizer: PreTrainedTokenizerBase, texts: Texts, scrat
             disable_tqdm=True,
             dataloader_pin_memory=False,
         ),
-        train_dataset=tokenise(texts, tokenizer, 128),
+        train_dataset=tokenize(texts, tokenizer, 128),
         data_collator=DataCollatorWithPadding(tokenizer),
         callbacks=[clock],
     ).train()

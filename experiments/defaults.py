@@ -67,7 +67,7 @@ def main() -> None:
     arguments = parser.parse_args()
     results = read_json(RESULTS) or {}
     for pooling, data, rate in product(arguments.pooling, arguments.data, arguments.head_learning_rate):
-        settings = TrainingSettings(head_learning_rate=rate, weights=arguments.weights)
+        settings = TrainingSettings(head_learning_rate=rate, exit_weights=arguments.weights)
         name = f"{Path(data).name} {pooling} head_learning_rate={rate:g} weights={arguments.weights}"
         if name not in results:
             outcome = run(arguments.encoder, data, arguments.limit, pooling, settings)

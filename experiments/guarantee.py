@@ -16,11 +16,11 @@ from pathlib import Path
 import numpy as np
 
 from exitpoll.decide.calibrate import calibrate
-from exitpoll.files import write_json
-from exitpoll.decide.thresholds import on_grid
-from exitpoll.decide.policy import Policy
 from exitpoll.decide.guarantee import Promise, Risk, full_answers, losses_of, try_out
+from exitpoll.decide.policy import Policy
+from exitpoll.decide.thresholds import on_grid
 from exitpoll.decide.trace import Trace
+from exitpoll.files import write_json
 
 RESULTS = Path(__file__).parent / "results" / "guarantee.json"
 CONFIDENCE = 0.9

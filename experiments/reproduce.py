@@ -16,14 +16,14 @@ from pathlib import Path
 from typing import Any
 
 from exitpoll.files import write_json
-from exitpoll.training.methods import TrainingSettings
-from exitpoll.study.tables import as_plain, cells
 from exitpoll.study.comparisons import Runs, contests
 from exitpoll.study.execute import execute_all
 from exitpoll.study.paper import CONTESTS, FULL, KEPT, ROWS, VARIANTS
 from exitpoll.study.plan import Plan, known_of
 from exitpoll.study.reproduce import find_all
 from exitpoll.study.run import RUN, Outcome, Run
+from exitpoll.study.tables import as_plain, cells
+from exitpoll.training.settings import TrainingSettings
 
 RESULTS = Path(__file__).parent / "results" / "reproduce"
 DOCS = Path(__file__).parent.parent / "docs"

@@ -14,10 +14,10 @@ from statistics import mean
 
 from exitpoll.decide.evaluate import Estimate
 from exitpoll.files import write_text
-from exitpoll.study.tables import tables
 from exitpoll.study.comparisons import SPEEDUPS, Gain
 from exitpoll.study.figures import draw_all
 from exitpoll.study.paper import CONTESTS, FULL, KEPT, ROWS
+from exitpoll.study.tables import tables
 from reproduce_claims import claims
 from reproduce_results import Results, answer, in_points, in_words, read_results, span
 

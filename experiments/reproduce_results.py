@@ -9,8 +9,8 @@ from pathlib import Path
 from typing import Any
 
 from exitpoll.decide.evaluate import Estimate
-from exitpoll.study.tables import Cell
 from exitpoll.study.comparisons import ALL, SPEEDUPS, Gain, averages
+from exitpoll.study.tables import Cell
 
 FOLDER = Path(__file__).parent / "results" / "reproduce"
 

@@ -15,11 +15,11 @@ from pathlib import Path
 from typing import Any
 
 from exitpoll.decide.calibrate import calibrate
-from exitpoll.decide.sweep import best_of, sweep
 from exitpoll.decide.evaluate import evaluate, measure
-from exitpoll.files import read_json, write_json
 from exitpoll.decide.policy import Policy
+from exitpoll.decide.sweep import best_of, sweep
 from exitpoll.decide.trace import Trace
+from exitpoll.files import read_json, write_json
 
 RESULTS = Path(__file__).parent / "results" / "strategies.json"
 SPEEDUPS = (1.5, 2.0, 3.0)

@@ -15,9 +15,9 @@ import torch
 from torch.onnx._internal.exporter._registration import ONNXRegistry
 
 from exitpoll import EarlyExitModel, TrainingSettings, train
-from exitpoll.export.merge import assemble
-from exitpoll.cli import main
+from exitpoll.cli.main import main
 from exitpoll.export.graphs import export
+from exitpoll.export.merge import assemble
 from exitpoll.models.tokenizer import load_tokenizer
 from tests.tiny import save_tiny, tiny_tokenizer, toy_splits
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from exitpoll.decide.strategies import FEATURES
 from exitpoll.decide.metrics import MULTI_LABEL, REGRESSION
+from exitpoll.decide.strategies import FEATURES
 from exitpoll.decide.trace import Trace
 
 _RISES = [-1.0 if name == "entropy" else 0.5 for name in FEATURES]  # surer means more

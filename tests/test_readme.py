@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from exitpoll.cli import app, main
+from exitpoll.cli.main import app, main
 from tests.tiny import write_toy_folder
 
 ROOT = Path(__file__).parent.parent

@@ -1,7 +1,7 @@
-"""exitpoll: text classifiers that stop reading as soon as the poll of their layers is clear.
+"""exitpoll: early exits for text classifiers, with a guarantee.
 
 Public names load on first use, so that `import exitpoll` and the decision half never import torch. Importing exitpoll
-also makes transformers' Auto classes and pipelines know our folders, as soon as transformers itself is imported.
+also lets transformers' Auto classes and pipelines load exitpoll's model folders.
 """
 
 from __future__ import annotations
@@ -12,52 +12,59 @@ from importlib.util import find_spec
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from exitpoll.decide.calibrate import calibrate
-    from exitpoll.models.config import ExitConfig
-    from exitpoll.decide.sweep import Curve, sweep
     from exitpoll.data.splits import Splits, Texts, load_splits
+    from exitpoll.decide.calibrate import calibrate
+    from exitpoll.decide.certificate import Certificate, Guarantee
     from exitpoll.decide.decisions import Decisions
-    from exitpoll.engine.engine import Engine, Prediction
-    from exitpoll.errors import InputError
     from exitpoll.decide.evaluate import Evaluation, evaluate
-    from exitpoll.training.methods import METHODS, TrainingSettings
-    from exitpoll.models.model import EarlyExitModel, EarlyExitOutput
-    from exitpoll.engine.loading import open_model
     from exitpoll.decide.policy import Policy
-    from exitpoll.engine.record import record
+    from exitpoll.decide.sweep import Curve, sweep
     from exitpoll.decide.trace import Trace
+    from exitpoll.engine.engine import Engine, Prediction
+    from exitpoll.engine.loading import load_model
+    from exitpoll.engine.loading import load_model as open_model
+    from exitpoll.engine.record import record
+    from exitpoll.errors import InputError
+    from exitpoll.models.config import ExitConfig
+    from exitpoll.models.model import EarlyExitModel, EarlyExitOutput
+    from exitpoll.training.methods import METHODS
+    from exitpoll.training.settings import TrainingSettings
     from exitpoll.training.train import Trained, train
 
 __version__ = version("exitpoll")
 
-_HOMES = {
-    "METHODS": "methods",
-    "Curve": "curves",
-    "Decisions": "decisions",
-    "EarlyExitModel": "model",
-    "EarlyExitOutput": "model",
-    "Engine": "engine",
-    "Evaluation": "evaluation",
-    "ExitConfig": "config",
+_HOMES = {  # public name -> the module that defines it, and its name there if that is another
+    "METHODS": "training.methods",
+    "Certificate": "decide.certificate",
+    "Curve": "decide.sweep",
+    "Decisions": "decide.decisions",
+    "EarlyExitModel": "models.model",
+    "EarlyExitOutput": "models.model",
+    "Engine": "engine.engine",
+    "Evaluation": "decide.evaluate",
+    "ExitConfig": "models.config",
+    "Guarantee": "decide.certificate",
     "InputError": "errors",
-    "Policy": "policy",
-    "Prediction": "engine",
-    "Splits": "data",
-    "Texts": "data",
-    "Trace": "trace",
-    "Trained": "training",
-    "TrainingSettings": "methods",
-    "calibrate": "calibration",
-    "evaluate": "evaluation",
-    "load_splits": "data",
-    "open_model": "opening",
-    "record": "recording",
-    "sweep": "curves",
-    "train": "training",
+    "Policy": "decide.policy",
+    "Prediction": "engine.engine",
+    "Splits": "data.splits",
+    "Texts": "data.splits",
+    "Trace": "decide.trace",
+    "Trained": "training.train",
+    "TrainingSettings": "training.settings",
+    "calibrate": "decide.calibrate",
+    "evaluate": "decide.evaluate",
+    "load_model": "engine.loading",
+    "load_splits": "data.splits",
+    "open_model": "engine.loading:load_model",
+    "record": "engine.record",
+    "sweep": "decide.sweep",
+    "train": "training.train",
 }
 
 __all__ = [
     "METHODS",
+    "Certificate",
     "Curve",
     "Decisions",
     "EarlyExitModel",
@@ -65,6 +72,7 @@ __all__ = [
     "Engine",
     "Evaluation",
     "ExitConfig",
+    "Guarantee",
     "InputError",
     "Policy",
     "Prediction",
@@ -76,6 +84,7 @@ __all__ = [
     "__version__",
     "calibrate",
     "evaluate",
+    "load_model",
     "load_splits",
     "open_model",
     "record",
@@ -88,7 +97,8 @@ def __getattr__(name: str) -> object:
     """Load a public name from its module on first use."""
     if name not in _HOMES:
         raise AttributeError(f"module 'exitpoll' has no attribute '{name}'")
-    value = getattr(import_module(f"exitpoll.{_HOMES[name]}"), name)
+    module, _, original = _HOMES[name].partition(":")
+    value = getattr(import_module(f"exitpoll.{module}"), original or name)
     globals()[name] = value
     return value
 
@@ -98,13 +108,7 @@ def __dir__() -> list[str]:
     return __all__
 
 
-def _register_with_transformers() -> None:
-    """Let transformers' Auto classes, and with them pipelines, load our folders, as soon as it is imported."""
-    from wrapt import when_imported
+if find_spec("transformers") is not None:  # an exported model runs without it
+    from exitpoll.models.auto_classes import register_when_imported
 
-    when_imported("transformers.models.auto.configuration_auto")(lambda _: import_module("exitpoll.models.config"))
-    when_imported("transformers.models.auto.modeling_auto")(lambda _: import_module("exitpoll.models.model"))
-
-
-if find_spec("transformers") is not None:  # an exported model runs without
-    _register_with_transformers()
+    register_when_imported()

@@ -9,12 +9,12 @@ import statistics
 import numpy as np
 import pytest
 
-from exitpoll import Engine, InputError, Policy, open_model
+from exitpoll import Engine, InputError, Policy, load_model
 from exitpoll.benchmark.baselines import full_graph, plain_transformers, truncated, whole_batch_waits
 from exitpoll.benchmark.timing import Contestant, benchmark, contestants, where_time_goes
-from exitpoll.export.quantize import quantise
+from exitpoll.cli.tables import benchmark_table
 from exitpoll.engine.record import record_in_memory
-from exitpoll.tables import benchmark_table
+from exitpoll.export.quantize import quantize
 from tests.tiny import toy_texts, write_toy_folder
 
 TEXTS = list(toy_texts(24, 6).first)
@@ -26,7 +26,7 @@ def model(model_folder, stages_folder, exported_folder, tmp_path_factory):
     folder = shutil.copytree(model_folder, tmp_path_factory.mktemp("bench") / "model")
     shutil.copytree(exported_folder, folder / "onnx")
     (folder / "onnx-int8").mkdir()
-    quantise(stages_folder, folder / "onnx-int8", TEXTS)
+    quantize(stages_folder, folder / "onnx-int8", TEXTS)
     first = [each.probability for each in Engine.load(folder, policy=Policy("max_prob", 0.0))(TEXTS)]
     for each in (folder, folder / "onnx", folder / "onnx-int8"):
         Policy("max_prob", statistics.median(first)).save(each / "policy.json")
@@ -35,25 +35,25 @@ def model(model_folder, stages_folder, exported_folder, tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def logits(model):
-    return record_in_memory(open_model(model), toy_texts(24, 6)).logits
+    return record_in_memory(load_model(model), toy_texts(24, 6)).logits
 
 
 def test_plain_transformers_and_full_graphs_are_the_full_model(model, logits):
-    ready = open_model(model)
+    ready = load_model(model)
     for way in (plain_transformers(ready), full_graph(ready)):
         np.testing.assert_allclose(way(TEXTS, 5), logits[:, -1], atol=1e-4)
     small = full_graph(ready, int8=True)(TEXTS, 1)
     assert (small.argmax(-1) == logits[:, -1].argmax(-1)).mean() > 0.9
     with pytest.raises(InputError, match="needs a model that torch runs"):
-        plain_transformers(open_model(model, "onnx"))
+        plain_transformers(load_model(model, "onnx"))
 
 
 def test_a_static_model_stops_at_its_layer(model, logits):
-    np.testing.assert_allclose(truncated(open_model(model), 1)(TEXTS, 7), logits[:, 1], atol=1e-5)
+    np.testing.assert_allclose(truncated(load_model(model), 1)(TEXTS, 7), logits[:, 1], atol=1e-5)
 
 
 def test_a_whole_batch_waits_for_its_last_text(model, logits):
-    ready = open_model(model)
+    ready = load_model(model)
     np.testing.assert_allclose(whole_batch_waits(ready, Policy("max_prob", 0.0))(TEXTS, 8), logits[:, 0], atol=1e-5)
     np.testing.assert_allclose(whole_batch_waits(ready, Policy("max_prob", 2.0))(TEXTS, 8), logits[:, 2], atol=1e-5)
     p = np.exp(logits[:, 0]) / np.exp(logits[:, 0]).sum(-1, keepdims=True)
@@ -85,10 +85,10 @@ def test_ratios_are_of_what_was_timed(model):
 def test_the_parts_make_up_the_whole(model):
     found = where_time_goes(contestants(model)[1], TEXTS, 8)
     assert set(found.milliseconds) == {
-        *("tokenising", "embedding", "layers", "heads", "decision", "gathering", "other")
+        *("tokenizing", "embedding", "layers", "heads", "decision", "gathering", "other")
     }
     assert all(each >= 0 for each in found.milliseconds.values())
-    for name in ("tokenising", "embedding", "layers", "heads", "decision"):
+    for name in ("tokenizing", "embedding", "layers", "heads", "decision"):
         assert found.milliseconds[name] > 0
 
 
@@ -99,7 +99,7 @@ def test_refusals(model, model_folder):
     with pytest.raises(InputError, match="must be at least 1"):
         benchmark(runners, TEXTS, rounds=0)
     with pytest.raises(InputError, match="torch must be the first"):
-        benchmark([Contestant("onnx", runners[1].opened, runners[1].policy)], TEXTS)
+        benchmark([Contestant("onnx", runners[1].loaded, runners[1].policy)], TEXTS)
     with pytest.raises(InputError, match="without a policy no text leaves early; calibrate first"):
         contestants(model_folder)
 

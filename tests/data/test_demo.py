@@ -11,8 +11,8 @@ import pytest
 
 from exitpoll import EarlyExitModel, InputError, load_splits
 from exitpoll.data import demo as embedded
-from exitpoll.data.splits import load_texts
 from exitpoll.data.demo import encoder_folder
+from exitpoll.data.splits import load_texts
 from exitpoll.models.tokenizer import load_tokenizer
 from tests.tiny import save_tiny, tiny_tokenizer
 
@@ -66,7 +66,7 @@ def test_the_encoder_is_loaded_if_its_weights_are_the_known_ones(packages, monke
     embedded._digest.cache_clear()
     weights = (folder / embedded.WEIGHTS).read_bytes()
     monkeypatch.setattr(embedded, "DIGEST", hashlib.sha256(weights).hexdigest())
-    assert EarlyExitModel.from_encoder("embedded", labels=2).config.exits == [1, 2, 3]
+    assert EarlyExitModel.from_encoder("embedded", labels=2).config.exit_layers == [1, 2, 3]
     assert load_tokenizer(encoder_folder("embedded")).pad_token == "[PAD]"
     embedded._digest.cache_clear()
     (folder / embedded.WEIGHTS).unlink()
@@ -98,7 +98,7 @@ def test_without_the_packages(monkeypatch):
 @pytest.mark.skipif(not INSTALLED, reason="the extra demo is not installed")
 def test_the_real_packages():
     embedded._digest.cache_clear()
-    assert EarlyExitModel.from_encoder("embedded", labels=2).config.exits == [1, 2, 3, 4, 5, 6]
+    assert EarlyExitModel.from_encoder("embedded", labels=2).config.exit_layers == [1, 2, 3, 4, 5, 6]
     splits = load_splits("embedded")
     assert splits.train.labels.sum() + splits.calibration.labels.sum() + splits.test.labels.sum() == 4265
     assert splits.test.first[0] == splits.test.first[0].lower()

@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 
 from exitpoll import InputError, load_splits
-from exitpoll.decide.metrics import METRICS
 from exitpoll.data.tasks import TASKS
+from exitpoll.decide.metrics import METRICS
 from tests.tiny import toy_rows, write_toy_folder, write_tsv
 
 ROWS = [("good film", "pos"), ("bad film", "neg"), ("great cast", "pos"), ("poor plot", "neg")] * 10

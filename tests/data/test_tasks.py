@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from exitpoll.decide.metrics import METRICS, predictions
 from exitpoll.data.tasks import TASKS, task_named
+from exitpoll.decide.metrics import METRICS, predictions
 
 GOLD, ANSWER = np.array([1, 1, 1, 0]), np.array([1, 1, 0, 0])
 

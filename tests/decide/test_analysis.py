@@ -20,9 +20,9 @@ from exitpoll.decide.analysis import (
     static_exit,
     thinking,
 )
-from exitpoll.errors import InputError
 from exitpoll.decide.numerics import softmax
 from exitpoll.decide.trace import Trace
+from exitpoll.errors import InputError
 from tests.samples import multi_label_trace, random_trace, regression_trace
 
 # Four texts, three exits, three classes: what every head predicts, and the labels.

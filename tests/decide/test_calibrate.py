@@ -10,16 +10,16 @@ import pytest
 from experiments.guarantee import world
 
 from exitpoll.decide.calibrate import calibrate
-from exitpoll.decide.sweep import sweep
-from exitpoll.errors import InputError
-from exitpoll.decide.thresholds import GRIDS, on_grid
-from exitpoll.decide.policy import Policy
 from exitpoll.decide.guarantee import Promise, full_answers
+from exitpoll.decide.policy import Policy
 from exitpoll.decide.strategies import STRATEGIES
+from exitpoll.decide.sweep import sweep
+from exitpoll.decide.thresholds import GRIDS, on_grid
 from exitpoll.decide.trace import Trace
+from exitpoll.errors import InputError
 from tests.samples import multi_label_trace, random_trace, regression_trace, settings_of
 
-ABOUT = {"model": "m1", "runtime": "torch float32", "data": "toy", "split": "calibration", "metric": "accuracy"}
+ABOUT = {"fingerprint": "m1", "runtime": "torch float32", "data": "toy", "split": "calibration", "metric": "accuracy"}
 
 
 def clear_trace(seed=0, texts=600, exits=6):

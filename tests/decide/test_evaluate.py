@@ -10,10 +10,10 @@ from scipy.stats import chi2
 
 from exitpoll.decide.analysis import static_exit
 from exitpoll.decide.calibrate import calibrate
-from exitpoll.errors import InputError
 from exitpoll.decide.evaluate import Estimate, evaluate, mean_gain, mean_of
 from exitpoll.decide.policy import Policy
 from exitpoll.decide.trace import Trace
+from exitpoll.errors import InputError
 from exitpoll.report.wording import verdict
 from tests.samples import multi_label_trace, random_trace, regression_trace
 from tests.test_calibration import clear_trace
@@ -100,7 +100,7 @@ class TestPromise:
         assert evaluate(random_trace(0), POLICY).promise is None
 
     def test_a_policy_of_another_model(self):
-        other = Trace(clear_trace(0).logits, clear_trace(0).labels, about={"model": "m2"})
+        other = Trace(clear_trace(0).logits, clear_trace(0).labels, about={"fingerprint": "m2"})
         with pytest.raises(InputError, match="calibrated on model m1, and this is model m2"):
             evaluate(other, self.POLICY)
 
@@ -185,7 +185,7 @@ def test_samples_of_a_mean_gain_vary_as_pairs_do():
     """Of n pairs the mean's standard error is s / √n, with s² over n − 1; texts add nothing where all are alike."""
     logits = np.zeros((50, 2, 2), dtype=np.float32)
     logits[:, 0, 0], logits[:, 1, 1] = 1, 1  # the first exit is always wrong, the last always right
-    trace = Trace(logits, layers=(1, 2), labels=np.ones(50, dtype=np.int64))
+    trace = Trace(logits, exit_layers=(1, 2), labels=np.ones(50, dtype=np.int64))
     wrong, right = ([(1.0, static_exit(trace, number))] for number in (0, 1))
     for pairs in ([(right, wrong), (wrong, wrong)], [(right, wrong), (wrong, wrong), (wrong, right), (right, wrong)]):
         gains = [1, 0, -1, 1][: len(pairs)]

@@ -8,11 +8,11 @@ from sklearn.linear_model import LogisticRegression
 
 from exitpoll.decide import fitting as module
 from exitpoll.decide.fitting import candidates, cross_fitted, fit_learned, fit_temperatures
-from exitpoll.errors import InputError
 from exitpoll.decide.numerics import log_softmax
 from exitpoll.decide.policy import Policy
 from exitpoll.decide.strategies import FEATURES, features
 from exitpoll.decide.trace import Trace
+from exitpoll.errors import InputError
 from tests.samples import multi_label_trace, random_trace, regression_trace
 
 

@@ -7,9 +7,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from exitpoll.decide.metrics import METRICS, MULTI_LABEL, REGRESSION, SINGLE_LABEL, metric_named
 from exitpoll.errors import InputError
-from exitpoll.decide.metrics import METRICS, metric_named
-from exitpoll.decide.metrics import METRICS, MULTI_LABEL, REGRESSION, SINGLE_LABEL
 
 
 def drawn(metric, seed, texts=30):
@@ -28,7 +27,9 @@ def drawn(metric, seed, texts=30):
 def test_sums_give_the_metric(metric, seed):
     gold, answers, classes = drawn(metric, seed)
     tally = METRICS[metric]
-    assert tally.score(tally.counts(gold, answers, classes).sum(axis=0)) == pytest.approx(METRICS[metric](gold, answers))
+    assert tally.score(tally.counts(gold, answers, classes).sum(axis=0)) == pytest.approx(
+        METRICS[metric](gold, answers)
+    )
 
 
 @pytest.mark.parametrize("metric", METRICS)

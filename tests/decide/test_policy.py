@@ -9,12 +9,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from exitpoll.errors import InputError
+from exitpoll.decide.metrics import MULTI_LABEL, REGRESSION
 from exitpoll.decide.numerics import softmax
 from exitpoll.decide.policy import Policy
 from exitpoll.decide.strategies import STRATEGIES
-from exitpoll.decide.metrics import MULTI_LABEL, REGRESSION
 from exitpoll.decide.trace import Trace
+from exitpoll.errors import InputError
 from tests.samples import SETTINGS, multi_label_trace, regression_trace, settings_of
 
 # Two texts, four exits, three classes: what every head predicts.
@@ -113,7 +113,7 @@ class TestLaws:
         trace = random_trace(seed, texts=12)
         policy = Policy(name, level, settings_of(name, 6))
         replay = policy.decide(trace)
-        levels, ends = policy.levels(6), policy.ends(trace.layers)
+        levels, ends = policy.levels(6), policy.ends(trace.exit_layers)
         inside = np.arange(len(trace))
         left = np.full(len(trace), -1)
         for number in range(6):
@@ -284,7 +284,7 @@ class TestRefusals:
             ("learned", {"weights": [[float("nan")] * 4], "biases": [0.0]}, "must be a list with 4 numbers"),
             ("votes", {"k": 10**400}, "must be a number between 0 and 1"),
             ("votes", {"k": True}, "must be a number between 0 and 1"),
-            ("entropy", {"normalised": "no"}, "must be true or false"),
+            ("entropy", {"normalized": "no"}, "must be true or false"),
             ("confident_patience", {"confidence": float("inf")}, "must be a number"),
             ("hybrid", {"policies": []}, "must be a list of policies"),
             ("hybrid", {"policies": [{"strategy": "hybrid", "threshold": 1}]}, "none a hybrid"),
@@ -301,7 +301,7 @@ class TestRefusals:
         with pytest.raises(InputError, match="the policy is for single_label_classification, the trace for regression"):
             Policy("patience", 1).decide(regression_trace(0))
 
-    @pytest.mark.parametrize("name", ["model", "runtime"])
+    @pytest.mark.parametrize("name", ["fingerprint", "runtime"])
     def test_another_model_or_runtime(self, name):
         policy = Policy("votes", 1, certificate={"about": {name: "ours"}})
         policy.decide(Trace(TRACE.logits, about={name: "ours"}))

@@ -10,11 +10,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from exitpoll.errors import InputError
+from exitpoll.decide.metrics import MULTI_LABEL, REGRESSION, SINGLE_LABEL
 from exitpoll.decide.numerics import log_softmax, softmax
 from exitpoll.decide.strategies import FEATURES, STRATEGIES, features, strategy_named, votes
 from exitpoll.decide.strategies import ask as ask_any
-from exitpoll.decide.metrics import MULTI_LABEL, REGRESSION, SINGLE_LABEL
+from exitpoll.errors import InputError
 from tests.samples import multi_label_trace, regression_trace, settings_of
 
 SEED_VOTES = json.loads((Path(__file__).parent / "data" / "seed_votes.json").read_text())
@@ -43,8 +43,8 @@ class TestByHand:
     def test_entropy(self):
         logits = of([HALF_FIRST, [1, 0, 0], [1 / 3] * 3])
         assert ask("entropy", logits).score[0] == pytest.approx([-1.5 * LN2, 0, -np.log(3)])
-        normalised = ask("entropy", logits, normalised=True).score[0]
-        assert normalised == pytest.approx([-1.5 * LN2 / np.log(3), 0, -1])
+        normalized = ask("entropy", logits, normalized=True).score[0]
+        assert normalized == pytest.approx([-1.5 * LN2 / np.log(3), 0, -1])
 
     def test_max_prob(self):
         logits = of([HALF_FIRST, HALF_SECOND])

@@ -10,12 +10,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from exitpoll.decide.fitting import KS, candidates, variants
-from exitpoll.decide.sweep import Curve, best_of, sweep
-from exitpoll.errors import InputError
+from exitpoll.decide.metrics import METRICS, MULTI_LABEL
 from exitpoll.decide.policy import Policy
 from exitpoll.decide.strategies import STRATEGIES
-from exitpoll.decide.metrics import METRICS, MULTI_LABEL
+from exitpoll.decide.sweep import Curve, best_of, sweep
 from exitpoll.decide.trace import Trace
+from exitpoll.errors import InputError
 from tests.samples import multi_label_trace, random_trace, regression_trace, settings_of
 
 SINGLE_METRICS = ("accuracy", "accuracy_and_f1", "matthews")

@@ -10,8 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from safetensors.numpy import load_file
 
-from exitpoll.errors import InputError
 from exitpoll.decide.trace import Trace, create
+from exitpoll.errors import InputError
 
 
 def some(texts=7, exits=3, classes=4, labels=True, dtype=np.float32):
@@ -31,7 +31,7 @@ def test_round_trip(tmp_path_factory, texts, labels, dtype):
     assert (loaded.labels is None) == (trace.labels is None)
     if labels:
         np.testing.assert_array_equal(loaded.labels, trace.labels)
-    assert list(loaded.layers) == [2, 4, 6]
+    assert list(loaded.exit_layers) == [2, 4, 6]
     assert loaded.about == {"model": "ä"}
 
 
@@ -50,7 +50,7 @@ def test_loading_maps_and_does_not_read(tmp_path):
 def test_rows_may_come_in_any_order(tmp_path):
     trace = some()
     shapes = {"logits": (trace.logits.shape, np.float32)}
-    with create(tmp_path / "a", shapes, layers=trace.layers, about={}) as arrays:
+    with create(tmp_path / "a", shapes, exit_layers=trace.exit_layers, about={}) as arrays:
         for row in (3, 0, 6, 2, 5, 1, 4):
             arrays["logits"][row] = trace.logits[row]
     np.testing.assert_array_equal(Trace.load(tmp_path / "a").logits, trace.logits)
@@ -60,7 +60,7 @@ def test_a_file_appears_whole_or_not_at_all(tmp_path):
     some().save(tmp_path / "a")
     with (
         pytest.raises(KeyboardInterrupt),
-        create(tmp_path / "a", {"logits": ((9, 1, 2), np.float32)}, layers=[1], about={}),
+        create(tmp_path / "a", {"logits": ((9, 1, 2), np.float32)}, exit_layers=[1], about={}),
     ):
         raise KeyboardInterrupt
     assert [path.name for path in tmp_path.iterdir()] == ["a"]

@@ -11,9 +11,9 @@ import numpy as np
 import pytest
 
 from exitpoll import Engine, InputError, Policy, Prediction, Texts, Trace, record
+from exitpoll.engine.loading import load_model
+from exitpoll.engine.runtime import LoadedModel
 from exitpoll.files import read_json, write_json
-from exitpoll.engine.loading import open_model
-from exitpoll.engine.runtime import Opened
 from tests.tiny import toy_rows
 
 TEXTS = [row[0] for row in toy_rows(30)]
@@ -25,8 +25,8 @@ def folder(model_folder, tmp_path):
 
 
 def test_without_a_policy_it_is_the_full_model(folder, tmp_path):
-    opened = open_model(str(folder))
-    trace = record(opened, Texts(TEXTS), tmp_path / "t")
+    loaded = load_model(str(folder))
+    trace = record(loaded, Texts(TEXTS), tmp_path / "t")
     found = Engine.load(folder)(TEXTS)
     names = ["bad", "good", "so-so"]
     assert [prediction.label for prediction in found] == [names[each] for each in trace.logits[:, -1].argmax(axis=-1)]
@@ -105,10 +105,10 @@ def test_other_problem_types(problem_type, logits, expected):
         def advance(self, state, layers):
             return state
 
-        def answer(self, state, exit_number, rows=None):
+        def logits_at(self, state, exit_number, rows=None):
             return np.tile(np.array(logits, dtype=np.float32), (state, 1))
 
-    [found] = Engine(Opened(Fixed(), lambda texts: {"input_ids": [[1]] * len(texts)}, ["x", "y"]))(["text"])
+    [found] = Engine(LoadedModel(Fixed(), lambda texts: {"input_ids": [[1]] * len(texts)}, ["x", "y"]))(["text"])
     assert found.label == expected.label
     assert found.probability == pytest.approx(expected.probability, abs=1e-3, nan_ok=True)
 
@@ -140,7 +140,7 @@ def test_refusals(folder):
     with pytest.raises(InputError, match="the policy is for regression, the model for single_label"):
         Engine.load(folder, policy=Policy("patience", 1, {"within": 0.1}, problem_type="regression"))
     with pytest.raises(InputError, match="calibrated on model other, and this is model"):
-        Engine.load(folder, policy=Policy("votes", 1, certificate={"about": {"model": "other"}}))
+        Engine.load(folder, policy=Policy("votes", 1, certificate={"about": {"fingerprint": "other"}}))
     with pytest.raises(InputError, match="2 temperatures were given for 3 exits"):
         Engine.load(folder, policy=Policy("max_prob", 0.9, {"temperatures": [1.0, 1.0]}))
     (folder / "model.safetensors").write_bytes(b"junk")
@@ -149,8 +149,8 @@ def test_refusals(folder):
 
 
 def test_a_trace_and_an_engine_agree_on_what_a_policy_does(folder, tmp_path):
-    opened = open_model(str(folder))
-    record(opened, Texts(TEXTS), tmp_path / "t")
+    loaded = load_model(str(folder))
+    record(loaded, Texts(TEXTS), tmp_path / "t")
     policy = Policy("entropy", 1.05)
     replay = policy.decide(Trace.load(tmp_path / "t"))
     assert [each.depth for each in Engine.load(folder, policy=policy)(TEXTS, 7)] == replay.depth.tolist()

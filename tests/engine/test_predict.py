@@ -13,9 +13,8 @@ import pytest
 from pyarrow import Table, parquet
 
 from exitpoll import Engine, InputError, Policy
+from exitpoll.data import readers, writers
 from exitpoll.engine.engine import predict as predicting
-from exitpoll.data import writers
-from exitpoll.data import readers
 from exitpoll.engine.predict import predict_file, predict_lines
 from tests.tiny import toy_rows, write_tsv
 

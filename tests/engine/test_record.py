@@ -11,8 +11,8 @@ import torch
 from exitpoll import EarlyExitModel, InputError, Texts, Trace, record
 from exitpoll.engine.engine import record as recording
 from exitpoll.engine.record import time_exits
+from exitpoll.engine.torch_runtime import fingerprint_of, loaded_model
 from exitpoll.models.tokenizer import load_tokenizer
-from exitpoll.engine.torch_runtime import fingerprint, opened
 from tests.tiny import toy_texts
 
 TEXTS = toy_texts(50, 7)
@@ -30,7 +30,7 @@ def words(model_folder):
 
 @pytest.fixture(scope="module")
 def ready(model, words):
-    return opened(model, words)
+    return loaded_model(model, words)
 
 
 def test_a_trace_is_what_the_model_says(model, words, ready, tmp_path):
@@ -40,7 +40,7 @@ def test_a_trace_is_what_the_model_says(model, words, ready, tmp_path):
             alone = model(**words(TEXTS.first[row], return_tensors="pt")).exit_logits[0]
             np.testing.assert_allclose(trace.logits[row], alone, atol=1e-5)
     np.testing.assert_array_equal(trace.labels, TEXTS.labels)
-    assert trace.layers == [1, 2, 3]
+    assert trace.exit_layers == [1, 2, 3]
 
 
 def test_shards_do_not_show(ready, tmp_path, monkeypatch):
@@ -48,7 +48,7 @@ def test_shards_do_not_show(ready, tmp_path, monkeypatch):
     asked = []
     monkeypatch.setattr(recording, "SHARD", 16)
     monkeypatch.setattr(recording, "TIMED", 4)
-    counting = replace(ready, tokenise=lambda texts: asked.append(len(texts)) or ready.tokenise(texts))
+    counting = replace(ready, tokenize=lambda texts: asked.append(len(texts)) or ready.tokenize(texts))
     seen = []
     parts = record(counting, TEXTS, tmp_path / "parts", advance=lambda done, texts: seen.append((done, texts)))
     np.testing.assert_allclose(parts.logits, whole.logits, atol=1e-5)
@@ -58,7 +58,7 @@ def test_shards_do_not_show(ready, tmp_path, monkeypatch):
 
 def test_what_is_known_of_a_trace(model, ready, tmp_path):
     about = record(ready, TEXTS, tmp_path / "t", about={"data": "toy", "split": "test"}).about
-    assert about["model"] == fingerprint(model)
+    assert about["fingerprint"] == fingerprint_of(model)
     assert about["runtime"] == "torch float32"
     assert about["problem_type"] == "single_label_classification"
     assert about["label_names"] == ["bad", "good", "so-so"]
@@ -89,14 +89,14 @@ def test_refusals(ready, tmp_path):
 
 def test_a_fingerprint_follows_the_weights(model, model_folder):
     again = EarlyExitModel.from_pretrained(model_folder)
-    assert fingerprint(again) == fingerprint(model)
+    assert fingerprint_of(again) == fingerprint_of(model)
     with torch.no_grad():
         again.heads[0].out.bias[0] += 1e-6
-    assert fingerprint(again) != fingerprint(model)
+    assert fingerprint_of(again) != fingerprint_of(model)
 
 
 def test_times_rise_with_depth(ready):
-    times = time_exits(ready.runtime, ready.tokenise(TEXTS.first[:8]))
+    times = time_exits(ready.runtime, ready.tokenize(TEXTS.first[:8]))
     assert 0 < times[0] < times[1] < times[2]
 
 

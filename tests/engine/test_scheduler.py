@@ -7,7 +7,7 @@ import pytest
 
 from exitpoll import Policy, Trace
 from exitpoll.engine.engine import scheduler as flow
-from exitpoll.engine.scheduler import Batch, Flow
+from exitpoll.engine.scheduler import Batch, Scheduler
 
 LAYERS = (1, 2, 4, 5, 6)
 
@@ -27,7 +27,7 @@ class Numbers:
         assert len(state) <= self.batch_size
         return state
 
-    def answer(self, state, exit_number, rows=None):
+    def logits_at(self, state, exit_number, rows=None):
         clear = ((state if rows is None else state[rows]) * 2654435761 + exit_number * 40503) % 1000 / 250
         return np.stack([clear, -clear], axis=-1).astype(np.float32)
 
@@ -50,14 +50,14 @@ def test_whoever_never_leaves_runs_each_layer_once_and_asks_one_head():
             ran.extend(layers)
             return state
 
-        def answer(self, state, exit_number, rows=None):
+        def logits_at(self, state, exit_number, rows=None):
             asked.append(exit_number)
-            return super().answer(state, exit_number, rows)
+            return super().logits_at(state, exit_number, rows)
 
         def gather(self, parts):
             raise AssertionError("nobody joins")
 
-    left = list(Flow(Counting(False, 8), Policy(), 8).run(batches(np.full(40, 5), 8)))
+    left = list(Scheduler(Counting(False, 8), Policy(), 8).run(batches(np.full(40, 5), 8)))
     assert sum(len(each.numbers) for each in left) == 40
     assert (ran, asked) == ([1, 2, 3, 4, 5, 6] * 5, [4] * 5)
 
@@ -66,13 +66,13 @@ def test_a_text_whose_numbers_are_none_leaves_last():
     """Law 5, live: all others leave at once."""
 
     class Broken(Numbers):
-        def answer(self, state, exit_number, rows=None):
-            said = super().answer(state, exit_number, rows)
+        def logits_at(self, state, exit_number, rows=None):
+            said = super().logits_at(state, exit_number, rows)
             said[(state if rows is None else state[rows]) == 7] = np.nan
             return said
 
     found = {}
-    for left in Flow(Broken(False, 8), Policy("max_prob", 0.0), 8).run(batches(np.full(20, 5), 8)):
+    for left in Scheduler(Broken(False, 8), Policy("max_prob", 0.0), 8).run(batches(np.full(20, 5), 8)):
         found |= dict.fromkeys(left.numbers.tolist(), left.exit_number)
     assert found == {number: 4 if number == 7 else 0 for number in range(20)}
 
@@ -85,9 +85,9 @@ def test_every_text_leaves_once_where_its_policy_says(monkeypatch, shares_layers
         lengths, size = chance.integers(2, 60, 200), int(chance.integers(1, 20))
         runtime, policy = Numbers(shares_layers, size), Policy("max_prob", float(chance.uniform(0.8, 0.9999)))
         found = np.full(len(lengths), -1)
-        for left in Flow(runtime, policy, size, refill=bool(seed % 5)).run(batches(lengths, size)):
+        for left in Scheduler(runtime, policy, size, refill=bool(seed % 5)).run(batches(lengths, size)):
             assert (found[left.numbers] == -1).all()
             found[left.numbers] = left.exit_number
         everyone = np.arange(len(lengths))
-        logits = np.stack([runtime.answer(everyone, number) for number in range(len(LAYERS))], axis=1)
-        np.testing.assert_array_equal(found, policy.decide(Trace(logits, layers=LAYERS)).exit)
+        logits = np.stack([runtime.logits_at(everyone, number) for number in range(len(LAYERS))], axis=1)
+        np.testing.assert_array_equal(found, policy.decide(Trace(logits, exit_layers=LAYERS)).exit)

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from exitpoll import Engine, InputError, Policy, Trace, calibrate, open_model, record
+from exitpoll import Engine, InputError, Policy, Trace, calibrate, load_model, record
 from exitpoll.export import export as delivery
 from exitpoll.export.export import deliver
 from tests.tiny import toy_texts, write_toy_folder
@@ -21,7 +21,7 @@ TEXTS = toy_texts(300, 8)
 def calibrated(model_folder, tmp_path_factory):
     """A model with a policy that was calibrated on its own trace."""
     folder = shutil.copytree(model_folder, tmp_path_factory.mktemp("calibrated") / "model")
-    trace = record(open_model(folder), TEXTS, folder.parent / "trace", about={"metric": "accuracy"})
+    trace = record(load_model(folder), TEXTS, folder.parent / "trace", about={"metric": "accuracy"})
     calibrate(trace, "max_prob", max_drop=0.1).save(folder / "policy.json")
     return folder
 
@@ -33,7 +33,7 @@ def translated(monkeypatch, stages_folder):
     def export(model, tokenizer, folder, advance):
         shutil.copytree(stages_folder, folder, dirs_exist_ok=True)
         advance(1, 1)
-        return open_model(folder)
+        return load_model(folder)
 
     monkeypatch.setattr(delivery, "export", export)
 
@@ -45,7 +45,7 @@ def model(calibrated, tmp_path):
 
 def test_in_float32_the_policy_goes_with_it(model):
     first = [each.probability for each in Engine.load(model, policy=Policy("max_prob", 0.0))(TEXTS.first)]
-    source = {"about": open_model(model).source}
+    source = {"about": load_model(model).source}
     Policy("max_prob", statistics.median(first) + 1e-4, certificate=source).save(model / "policy.json")
     delivered = deliver(str(model), model / "onnx")
     assert delivered.policy.threshold == Policy.load(model / "policy.json").threshold
@@ -80,7 +80,7 @@ def test_with_texts_the_policy_is_calibrated_anew(model):
 
 
 def test_a_goal_without_a_promise_is_kept(model):
-    trace = record(open_model(model), TEXTS, model.parent / "t", about={"metric": "accuracy"})
+    trace = record(load_model(model), TEXTS, model.parent / "t", about={"metric": "accuracy"})
     calibrate(trace, speedup=1.2).save(model / "policy.json")
     delivered = deliver(str(model), model / "onnx", texts=TEXTS)
     assert delivered.policy.certificate["goal"] == {"speedup": 1.2}
@@ -168,7 +168,7 @@ def test_too_few_texts_are_said_and_not_fatal(model):
 
 
 def test_what_was_asked_of_a_calibration_is_asked_again(model):
-    trace = record(open_model(model), TEXTS, model.parent / "t", about={"metric": "accuracy"})
+    trace = record(load_model(model), TEXTS, model.parent / "t", about={"metric": "accuracy"})
     asked = Policy("votes", None, {"k": 0.25}, max_depth=2, answer="head")
     calibrate(trace, asked, speedup=1.2).save(model / "policy.json")
     found = deliver(str(model), model / "onnx", texts=TEXTS).policy
@@ -176,7 +176,7 @@ def test_what_was_asked_of_a_calibration_is_asked_again(model):
 
 
 def test_a_policy_of_another_precision_does_not_go_along(model):
-    certificate = {"about": {"model": "another", "runtime": "torch bfloat16"}}
+    certificate = {"about": {"fingerprint": "another", "runtime": "torch bfloat16"}}
     Policy("votes", 1.0, certificate=certificate).save(model / "policy.json")
     assert deliver(str(model), model / "onnx").policy is None
 

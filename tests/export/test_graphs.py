@@ -10,15 +10,15 @@ import numpy as np
 import pytest
 import torch
 
-from exitpoll import EarlyExitModel, Engine, InputError, Policy, Texts, open_model
-from exitpoll.export import merge as assembling
-from exitpoll.export import graphs as exporting
-from exitpoll.export.merge import assemble
+from exitpoll import EarlyExitModel, Engine, InputError, Policy, Texts, load_model
 from exitpoll.engine.manifest import Manifest
-from exitpoll.export.graphs import export, probe_texts
-from exitpoll.export.quantize import quantise
 from exitpoll.engine.record import exit_logits, given_texts, record_in_memory
-from exitpoll.engine.torch_runtime import fingerprint, opened
+from exitpoll.engine.torch_runtime import fingerprint_of, loaded_model
+from exitpoll.export import graphs as exporting
+from exitpoll.export import merge as assembling
+from exitpoll.export.graphs import export, probe_texts
+from exitpoll.export.merge import assemble
+from exitpoll.export.quantize import quantize
 from tests.tiny import save_tiny, tiny_tokenizer, toy_texts
 
 TEXTS = toy_texts(40, 5)
@@ -32,7 +32,7 @@ def model(model_folder):
 @pytest.fixture(scope="module")
 def int8(stages_folder, tmp_path_factory):
     folder = tmp_path_factory.mktemp("int8")
-    quantise(stages_folder, folder, given_texts(TEXTS))
+    quantize(stages_folder, folder, given_texts(TEXTS))
     assemble(folder)
     return folder
 
@@ -47,20 +47,20 @@ def logits_of(ready, texts=TEXTS):
 
 
 def test_an_export_says_what_the_model_says(model, model_folder, exported_folder):
-    ours, theirs = (logits_of(each) for each in (open_model(model_folder), open_model(exported_folder)))
+    ours, theirs = (logits_of(each) for each in (load_model(model_folder), load_model(exported_folder)))
     np.testing.assert_allclose(theirs, ours, atol=1e-5)
 
 
 def test_what_is_known_of_an_export(model, exported_folder):
-    ready = open_model(exported_folder, "onnx")
-    assert ready.source == {"model": fingerprint(model), "runtime": "onnx float32"}
+    ready = load_model(exported_folder, "onnx")
+    assert ready.source == {"fingerprint": fingerprint_of(model), "runtime": "onnx float32"}
     assert ready.label_names == ["bad", "good", "so-so"]
-    assert ready.runtime.layers == (1, 2, 3)
+    assert ready.runtime.exit_layers == (1, 2, 3)
     assert not ready.runtime.shares_layers
 
 
-def test_pairs_and_long_texts_are_tokenised_as_in_training(model, model_folder, exported_folder):
-    theirs, ours = open_model(exported_folder).tokenise, open_model(model_folder).tokenise
+def test_pairs_and_long_texts_are_tokenized_as_in_training(model, model_folder, exported_folder):
+    theirs, ours = load_model(exported_folder).tokenize, load_model(model_folder).tokenize
     long = " ".join(["good film"] * 200)
     for texts in (["good film"], [("good film", "the plot")], [long], [(long, "plot"), ("plot", long), (long, long)]):
         expected = ours(texts)
@@ -95,7 +95,7 @@ def test_what_shares_weights_shares_a_file(name, settings, layers, heads, tmp_pa
     manifest = Manifest.load(tmp_path / "out")
     assert (len(set(manifest.layers)), len(set(manifest.heads))) == (layers, heads)
     assert ready.runtime.shares_layers == (name == "albert")
-    expected = logits_of(opened(model, tiny_tokenizer()))
+    expected = logits_of(loaded_model(model, tiny_tokenizer()))
     np.testing.assert_allclose(logits_of(ready), expected, atol=1e-4)
 
 
@@ -105,7 +105,7 @@ def test_a_classifier_keeps_its_head(name, tmp_path):
     model = EarlyExitModel.from_classifier(tmp_path / "classifier", shared_head=True)
     (tmp_path / "out").mkdir()
     ready = export(model, tiny_tokenizer(), tmp_path / "out")
-    np.testing.assert_allclose(logits_of(ready), logits_of(opened(model, tiny_tokenizer())), atol=1e-4)
+    np.testing.assert_allclose(logits_of(ready), logits_of(loaded_model(model, tiny_tokenizer())), atol=1e-4)
 
 
 def test_an_export_that_says_something_else_is_refused(model, tmp_path, monkeypatch):
@@ -120,7 +120,7 @@ class TestAssembling:
         assert sorted(path.name for path in exported_folder.glob("layer*")) == ["layers-1.onnx"]
         assert list(Manifest.load(exported_folder).branches) == [0, 1, 2]
         np.testing.assert_allclose(
-            logits_of(open_model(exported_folder)), logits_of(open_model(stages_folder)), atol=1e-5
+            logits_of(load_model(exported_folder)), logits_of(load_model(stages_folder)), atol=1e-5
         )
 
     @pytest.mark.parametrize(("most", "files"), [(1, 3), (10**9, 1)])
@@ -129,7 +129,7 @@ class TestAssembling:
         folder = shutil.copytree(stages_folder, tmp_path / "onnx")
         ready = assemble(folder)
         assert len(list(folder.glob("layers-*.onnx"))) == files
-        np.testing.assert_allclose(logits_of(ready), logits_of(open_model(stages_folder)), atol=1e-5)
+        np.testing.assert_allclose(logits_of(ready), logits_of(load_model(stages_folder)), atol=1e-5)
 
     def test_layers_that_share_weights_are_one_branch(self, tmp_path):
         save_tiny("albert", tmp_path / "encoder")
@@ -143,35 +143,35 @@ class TestAssembling:
 
 class TestInt8:
     def test_it_says_nearly_the_same(self, exported_folder, int8):
-        whole, small = (logits_of(open_model(each)) for each in (exported_folder, int8))
+        whole, small = (logits_of(load_model(each)) for each in (exported_folder, int8))
         assert 0 < np.abs(whole - small).mean() < 0.1 * np.abs(whole).mean()
         assert (whole.argmax(-1) == small.argmax(-1)).mean() > 0.9
 
     def test_what_a_text_is_answered_does_not_depend_on_its_company(self, int8):
-        ready = open_model(int8, "onnx-int8")
+        ready = load_model(int8, "onnx-int8")
         together = logits_of(ready)
-        alone = np.concatenate([exit_logits(ready.runtime, ready.tokenise([text])) for text in TEXTS.first])
+        alone = np.concatenate([exit_logits(ready.runtime, ready.tokenize([text])) for text in TEXTS.first])
         np.testing.assert_allclose(together, alone, atol=1e-5)
 
     def test_it_is_smaller_and_has_another_name(self, exported_folder, int8):
-        assert open_model(int8).runtime.name == "onnx int8"
-        assert open_model(int8).runtime.model == open_model(exported_folder).runtime.model
+        assert load_model(int8).runtime.name == "onnx int8"
+        assert load_model(int8).runtime.fingerprint == load_model(exported_folder).runtime.fingerprint
         sizes = [(folder / "layers-1.onnx").stat().st_size for folder in (exported_folder, int8)]
         assert sizes[1] < sizes[0]
 
     def test_ranges_can_be_measured_on_random_words(self, stages_folder, exported_folder, tmp_path):
-        ready = quantise(stages_folder, tmp_path, probe_texts(tiny_tokenizer(), 64))
-        assert (logits_of(ready).argmax(-1) == logits_of(open_model(exported_folder)).argmax(-1)).mean() > 0.9
+        ready = quantize(stages_folder, tmp_path, probe_texts(tiny_tokenizer(), 64))
+        assert (logits_of(ready).argmax(-1) == logits_of(load_model(exported_folder)).argmax(-1)).mean() > 0.9
 
 
 class TestOpening:
     def test_a_trained_folder_is_searched_for_exports(self, model_folder, exported_folder, tmp_path):
         folder = shutil.copytree(model_folder, tmp_path / "model")
         shutil.copytree(exported_folder, folder / "onnx")
-        assert open_model(folder).runtime.name == "torch float32"
-        assert open_model(folder, "onnx").runtime.name == "onnx float32"
+        assert load_model(folder).runtime.name == "torch float32"
+        assert load_model(folder, "onnx").runtime.name == "onnx float32"
         with pytest.raises(InputError, match=r"has no export for onnx-int8; make one: exitpoll export .* --int8"):
-            open_model(folder, "onnx-int8")
+            load_model(folder, "onnx-int8")
 
     def test_the_policy_of_the_export_counts(self, model_folder, exported_folder, tmp_path):
         folder = shutil.copytree(model_folder, tmp_path / "model")
@@ -187,7 +187,7 @@ class TestOpening:
         assert engines[0].runtime.threads == threads
 
     def test_a_policy_for_another_runtime_is_refused(self, exported_folder, model):
-        certificate = {"about": {"model": fingerprint(model), "runtime": "torch float32"}}
+        certificate = {"about": {"fingerprint": fingerprint_of(model), "runtime": "torch float32"}}
         with pytest.raises(InputError, match="calibrated on runtime torch float32, and this is runtime onnx float32"):
             Engine.load(exported_folder, policy=Policy("votes", 1, certificate=certificate))
 
@@ -201,13 +201,13 @@ class TestOpening:
     )
     def test_other_runtimes(self, exported_folder, arguments, message):
         with pytest.raises(InputError, match=message):
-            open_model(exported_folder, *arguments)
+            load_model(exported_folder, *arguments)
 
     def test_threads_and_devices(self, exported_folder):
         with pytest.raises(InputError, match="threads 0 must be between 1 and 256"):
-            open_model(exported_folder, threads=0)
+            load_model(exported_folder, threads=0)
         with pytest.raises(InputError, match="is for ONNX Runtime on the CPU"):
-            open_model(exported_folder, device="cuda")
+            load_model(exported_folder, device="cuda")
 
     @pytest.mark.parametrize(
         ("file", "content", "message"),
@@ -227,7 +227,7 @@ class TestOpening:
         if content is not None:
             (copied / file).write_bytes(content)
         with pytest.raises(InputError, match=message):
-            open_model(copied)
+            load_model(copied)
 
     @pytest.mark.parametrize(
         ("name", "values"),
@@ -250,12 +250,12 @@ class TestOpening:
         for value in values:
             (copied / "exported.json").write_text(json.dumps({**manifest, name: value}))
             with pytest.raises(InputError, match="export the model anew"):
-                open_model(copied)
+                load_model(copied)
 
     def test_without_onnxruntime(self, exported_folder, monkeypatch):
         monkeypatch.setitem(sys.modules, "onnxruntime", None)
         with pytest.raises(InputError, match=r"running an exported model needs more packages: .*exitpoll\[onnx\]"):
-            open_model(exported_folder)
+            load_model(exported_folder)
 
 
 def test_exporting_without_its_packages(model, tmp_path, monkeypatch):

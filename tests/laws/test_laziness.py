@@ -10,7 +10,10 @@ import pytest
 import exitpoll
 
 
-@pytest.mark.parametrize("module", ["exitpoll", "exitpoll.data.splits", "exitpoll.training.methods", "exitpoll.decide.policy", "exitpoll.cli"])
+@pytest.mark.parametrize(
+    "module",
+    ["exitpoll", "exitpoll.data.splits", "exitpoll.training.methods", "exitpoll.decide.policy", "exitpoll.cli.main"],
+)
 def test_needs_neither_torch_nor_transformers(module):
     code = f"import sys, {module}; print([name for name in ('torch', 'transformers') if name in sys.modules])"
     result = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
@@ -28,7 +31,9 @@ def test_every_public_name_loads(name):
     assert getattr(exitpoll, name) is not None
 
 
-@pytest.mark.parametrize("first", ["exitpoll.models.config", "exitpoll.models.model", "exitpoll.training.train", "exitpoll.cli"])
+@pytest.mark.parametrize(
+    "first", ["exitpoll.models.config", "exitpoll.models.model", "exitpoll.training.train", "exitpoll.cli.main"]
+)
 def test_may_be_imported_first(first):
     """In a new process: registering with transformers must not run in circles."""
     subprocess.run([sys.executable, "-c", f"import {first}; from exitpoll import ExitConfig, train"], check=True)

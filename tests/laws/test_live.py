@@ -11,14 +11,14 @@ import pytest
 import torch
 
 from exitpoll import EarlyExitModel, Policy, Texts, record
+from exitpoll.decide.metrics import MULTI_LABEL, REGRESSION
+from exitpoll.decide.strategies import STRATEGIES
+from exitpoll.engine.engine import Engine
 from exitpoll.engine.engine import scheduler as flow
+from exitpoll.engine.torch_runtime import loaded_model
+from exitpoll.export.graphs import export
 from exitpoll.export.merge import assemble
 from exitpoll.models.encoders import FAMILIES
-from exitpoll.engine.engine import Engine
-from exitpoll.export.graphs import export
-from exitpoll.decide.strategies import STRATEGIES
-from exitpoll.decide.metrics import MULTI_LABEL, REGRESSION
-from exitpoll.engine.torch_runtime import opened
 from tests.samples import settings_of
 from tests.tiny import CONFIGS, FILLERS, LAYERS, WORDS, save_tiny, tiny_tokenizer
 
@@ -69,7 +69,7 @@ def recorded(request, tmp_path_factory):
     name, runtime = request.param
     folder = tmp_path_factory.mktemp("model")
     model = talking_model(name, folder)
-    ready = opened(model, tiny_tokenizer()) if runtime == "torch" else exported(model, folder)
+    ready = loaded_model(model, tiny_tokenizer()) if runtime == "torch" else exported(model, folder)
     return ready, record(ready, Texts(TEXTS), folder / "trace", batch_size=7)
 
 
@@ -102,7 +102,7 @@ def check(found, policy, trace, texts=None):
     """Compare with the replay; another exit only where a score is at the threshold to the last bits."""
     decisions = policy.decide(trace)
     scores = policy.opinion(np.asarray(trace.logits)).score
-    near = (np.abs(scores - policy.levels(len(trace.layers))) < TOLERANCE).any(axis=1)
+    near = (np.abs(scores - policy.levels(len(trace.exit_layers))) < TOLERANCE).any(axis=1)
     assert near.mean() < 0.1
     order = range(len(found)) if texts is None else texts
     for prediction, row in zip(found, order, strict=True):
@@ -138,7 +138,7 @@ def test_all_leave_at_once_or_nobody_early(recorded, threshold):
 def bert(request, tmp_path_factory):
     folder = tmp_path_factory.mktemp("bert")
     model = talking_model("bert", folder, exits=[1, 3])
-    return opened(model, tiny_tokenizer()) if request.param == "torch" else exported(model, folder)
+    return loaded_model(model, tiny_tokenizer()) if request.param == "torch" else exported(model, folder)
 
 
 def test_exits_that_are_not_after_every_layer(bert, tmp_path):
@@ -158,7 +158,7 @@ def test_many_texts_of_mixed_length_come_back_in_order(bert, tmp_path):
 @pytest.mark.parametrize("runtime", ["torch", "onnx"])
 def test_sets_of_labels_leave_where_the_trace_says(tmp_path, runtime):
     model = talking_model("bert", tmp_path, problem_type=MULTI_LABEL)
-    ready = opened(model, tiny_tokenizer()) if runtime == "torch" else exported(model, tmp_path)
+    ready = loaded_model(model, tiny_tokenizer()) if runtime == "torch" else exported(model, tmp_path)
     trace = record(ready, Texts(TEXTS), tmp_path / "trace")
     scores = np.unique(Policy("max_prob", problem_type=MULTI_LABEL).opinion(np.asarray(trace.logits)).score[:, :-1])
     policy = Policy("max_prob", float(scores[len(scores) // 2 :][:2].mean()), problem_type=MULTI_LABEL)
@@ -173,7 +173,7 @@ def test_sets_of_labels_leave_where_the_trace_says(tmp_path, runtime):
 @pytest.mark.parametrize("runtime", ["torch", "onnx"])
 def test_values_leave_where_the_trace_says(tmp_path, runtime):
     model = talking_model("bert", tmp_path, labels=["value"], problem_type=REGRESSION)
-    ready = opened(model, tiny_tokenizer()) if runtime == "torch" else exported(model, tmp_path)
+    ready = loaded_model(model, tiny_tokenizer()) if runtime == "torch" else exported(model, tmp_path)
     trace = record(ready, Texts(TEXTS), tmp_path / "trace")
     steps = np.unique(np.abs(np.diff(np.asarray(trace.logits)[..., 0], axis=1)))
     within = float(steps[len(steps) // 2 :][:2].mean())

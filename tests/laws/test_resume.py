@@ -67,7 +67,7 @@ def test_cut_trainings_resume_to_the_same_place(encoder_folder, tokenizer, tmp_p
 
 def test_a_killed_process_resumes_to_the_same_place(encoder_folder, tmp_path):
     data = write_toy_folder(tmp_path / "data")
-    command = [sys.executable, "-c", "from exitpoll.cli import main; main()", "train"]
+    command = [sys.executable, "-c", "from exitpoll.cli.main import main; main()", "train"]
     options = [
         "--encoder",
         encoder_folder,

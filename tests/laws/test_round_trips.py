@@ -113,7 +113,7 @@ def test_code_beside_an_encoder_is_never_run(tmp_path, file):
     (folder / "evil.py").write_text(EVIL)
     ours = {"AutoConfig": "evil.C", "AutoModel": "evil.M", "AutoTokenizer": ["evil.T", None]}
     write_json(folder / file, read_json(folder / file) | {"auto_map": ours})
-    assert EarlyExitModel.from_encoder(folder, labels=2).config.exits == [1, 2, 3]
+    assert EarlyExitModel.from_encoder(folder, labels=2).config.exit_layers == [1, 2, 3]
     assert load_tokenizer(folder)("good")["input_ids"]
 
 

@@ -6,8 +6,8 @@ import shutil
 from dataclasses import replace
 
 from exitpoll import Policy
-from exitpoll.models.card import OURS, model_card, write_card
 from exitpoll.engine.manifest import Manifest
+from exitpoll.models.card import OURS, model_card, write_card
 
 
 def test_training_writes_a_card(model_folder):

@@ -44,12 +44,12 @@ class TestRelevancy:
 
     def test_depth(self):
         # α = 1/2, 1, 3/2: (1/2 + 2 + 3/2 + 1/2 + 2 + 3) / 2
-        assert in_ln2(relevancy(LOGITS, LABELS, weights="depth")) == pytest.approx(4.75)
+        assert in_ln2(relevancy(LOGITS, LABELS, exit_weights="depth")) == pytest.approx(4.75)
 
     @given(exits=st.integers(1, 30))
     def test_depth_weights_sum_to_the_exits(self, exits):
         logits = torch.zeros(1, exits, 2, dtype=torch.float64)  # every CE is ln 2
-        assert in_ln2(relevancy(logits, torch.tensor([0]), weights="depth")) == pytest.approx(exits, rel=1e-6)
+        assert in_ln2(relevancy(logits, torch.tensor([0]), exit_weights="depth")) == pytest.approx(exits, rel=1e-6)
 
     def test_multi_label(self):
         logits = torch.tensor([[[0.0, math.log(3)]]])  # yes with 1/2 and 3/4
@@ -72,7 +72,7 @@ class TestRelevancy:
 
     def test_unknown_weights(self):
         with pytest.raises(InputError, match="'deep' are unknown; choose one of: uniform, depth"):
-            relevancy(LOGITS, LABELS, weights="deep")
+            relevancy(LOGITS, LABELS, exit_weights="deep")
 
 
 class TestDiversity:
@@ -152,27 +152,27 @@ class TestEnsemble:
 
     def test_all_options_by_hand(self):
         loss = ensemble(
-            LOGITS, LABELS, diversity_weight=0.5, weights="depth", closest="batch", neighbours=1, last=False
+            LOGITS, LABELS, diversity_weight=0.5, exit_weights="depth", closest="batch", neighbours=1, last=False
         )
         assert in_ln2(loss) == pytest.approx(4.75 - 0.5 * 1.75)
 
     @pytest.mark.parametrize("weights", ["uniform", "depth"])
     def test_weight_zero_is_relevancy(self, weights):
-        assert ensemble(LOGITS, LABELS, diversity_weight=0, weights=weights) == relevancy(
-            LOGITS, LABELS, weights=weights
+        assert ensemble(LOGITS, LABELS, diversity_weight=0, exit_weights=weights) == relevancy(
+            LOGITS, LABELS, exit_weights=weights
         )
 
     @given(
         seed=st.integers(0, 2**31),
         exits=st.integers(2, 24),
         weight=st.floats(0, 1, exclude_max=True),
-        weights=st.sampled_from(["uniform", "depth"]),
+        exit_weights=st.sampled_from(["uniform", "depth"]),
     )
     def test_no_head_is_ever_pushed_away_from_the_right_class(self, seed, exits, weight, weights):
         logits = 4 * torch.randn(5, exits, 3, generator=torch.Generator().manual_seed(seed), dtype=torch.float64)
         logits.requires_grad_()
         labels = torch.tensor([0, 1, 2, 0, 1])
-        ensemble(logits, labels, diversity_weight=weight, weights=weights).backward()
+        ensemble(logits, labels, diversity_weight=weight, exit_weights=weights).backward()
         right = logits.grad[torch.arange(5), :, labels]  # (texts, exits)
         assert right.max() <= 1e-9  # probabilities have a floor
 
@@ -257,7 +257,7 @@ class TestSelfDistillation:
 
 OBJECTIVES = {
     "relevancy": relevancy,
-    "relevancy by depth": lambda logits, labels: relevancy(logits, labels, weights="depth"),
+    "relevancy by depth": lambda logits, labels: relevancy(logits, labels, exit_weights="depth"),
     "diversity": lambda logits, labels: diversity(logits, through_target=True),
     "diversity by batch": lambda logits, labels: diversity(logits, closest="batch", through_target=True),
     "ensemble": lambda logits, labels: ensemble(logits, labels, diversity_weight=0.3, through_target=True),

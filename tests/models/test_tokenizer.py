@@ -9,32 +9,32 @@ from hypothesis import strategies as st
 
 from exitpoll import Texts
 from exitpoll.data.batching import batches
-from exitpoll.models.tokenizer import readable_length, tokenise
+from exitpoll.models.tokenizer import readable_length, tokenize
 from tests.tiny import tiny_config
 
 
 def test_truncated_texts_are_counted(tokenizer):
     texts = Texts(["good", "the film was good", "the film was very good", "the film was very very good"])
-    tokenised = tokenise(texts, tokenizer, max_length=7)  # two of them are [CLS] and [SEP]
-    assert tokenised.lengths.tolist() == [3, 6, 7, 7]
-    assert tokenised.truncated == 1
-    assert "labels" not in tokenised[0]
+    tokenized = tokenize(texts, tokenizer, max_length=7)  # two of them are [CLS] and [SEP]
+    assert tokenized.lengths.tolist() == [3, 6, 7, 7]
+    assert tokenized.truncated == 1
+    assert "labels" not in tokenized[0]
 
 
 def test_pairs_have_token_types(tokenizer):
-    tokenised = tokenise(Texts(["good film"], ["bad plot"], np.array([1])), tokenizer, max_length=20)
-    assert tokenised[0]["token_type_ids"] == [0, 0, 0, 0, 1, 1, 1]
-    assert tokenised[0]["labels"] == 1
+    tokenized = tokenize(Texts(["good film"], ["bad plot"], np.array([1])), tokenizer, max_length=20)
+    assert tokenized[0]["token_type_ids"] == [0, 0, 0, 0, 1, 1, 1]
+    assert tokenized[0]["labels"] == 1
 
 
 def test_truncated_pairs_are_counted(tokenizer):
     pairs = Texts(["good film", "good film"], ["bad plot", "bad plot and very poor cast"])
-    assert tokenise(pairs, tokenizer, max_length=7).truncated == 1
+    assert tokenize(pairs, tokenizer, max_length=7).truncated == 1
 
 
 def test_sorting_keeps_texts_and_labels_together(tokenizer):
     texts = Texts(["good", "the film was good", "good film"], None, np.array([0, 1, 2]))
-    ordered = tokenise(texts, tokenizer, max_length=20).sorted_by_length()
+    ordered = tokenize(texts, tokenizer, max_length=20).sorted_by_length()
     assert ordered.lengths.tolist() == [6, 4, 3]
     assert ordered.labels.tolist() == [1, 2, 0]
 

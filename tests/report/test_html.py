@@ -12,10 +12,10 @@ import numpy as np
 import pytest
 
 from exitpoll import InputError, Policy, Trace
-from exitpoll.report import html as report
 from exitpoll.benchmark.timing import Benchmark, Breakdown, Timing
-from exitpoll.report.plots import draw_curves, save
+from exitpoll.report import html as report
 from exitpoll.report.html import check_place, check_same_texts, gather, write_report
+from exitpoll.report.plots import draw_curves, save
 from tests.tiny import write_toy_folder
 
 LAYERS = (1, 2, 4)
@@ -181,7 +181,7 @@ def test_the_verb(run, model_folder, tmp_path):
     code, _, error = run("report", *arguments, "--bench", tmp_path / "none.json")
     assert code == 2
     assert "there is no" in error
-    changed = replace(benchmark(), about={"model": "another"})
+    changed = replace(benchmark(), about={"fingerprint": "another"})
     (tmp_path / "bench.json").write_text(json.dumps(changed.to_dict()))
     code, _, error = run("report", *arguments, "--bench", tmp_path / "bench.json")
     assert code == 2

@@ -31,7 +31,7 @@ def walked(model, given, layers):
     context = family.context(encoder, hidden, given["attention_mask"])
     for layer in layers:
         hidden = family.layer(encoder, hidden, context, layer - 1)
-    return model.answer(0, family.read(encoder, hidden), given["attention_mask"])
+    return model.logits_at(0, family.read(encoder, hidden), given["attention_mask"])
 
 
 @pytest.mark.parametrize("name", ["bert", "roberta", "distilbert", "modernbert with mean pooling"])
@@ -42,7 +42,7 @@ def test_keeping_all_layers_changes_nothing_and_fewer_are_a_smaller_model(name, 
         expected = model(**given).logits
         torch.testing.assert_close(keep_layers(model, [1, 2, 3])(**given).logits, expected)
         smaller = keep_layers(model, [1, 3])
-        assert smaller.config.exits == [2]
+        assert smaller.config.exit_layers == [2]
         torch.testing.assert_close(smaller(**given).logits, walked(model, given, [1, 3]))
     assert speedup_of(model, smaller) == pytest.approx(1.5)
 
@@ -50,7 +50,7 @@ def test_keeping_all_layers_changes_nothing_and_fewer_are_a_smaller_model(name, 
 def test_layers_that_share_weights_are_run_less_often(tmp_path):
     model, given = static("albert", tmp_path), tokens(labels=False)
     smaller = keep_layers(model, [1, 3])
-    assert smaller.config.exits == [2]
+    assert smaller.config.exit_layers == [2]
     with torch.no_grad():
         torch.testing.assert_close(smaller(**given).logits, walked(model, given, [1, 1]))
     assert speedup_of(model, smaller) == pytest.approx(1.5)
@@ -124,4 +124,4 @@ def test_layers_are_skipped_in_training_alone(tmp_path):
     model.train()
     torch.manual_seed(0)
     hidden = model.family.embed(model.encoder, given)
-    torch.testing.assert_close(model(**given).logits, model.answer(0, hidden, given["attention_mask"]))
+    torch.testing.assert_close(model(**given).logits, model.logits_at(0, hidden, given["attention_mask"]))

@@ -10,7 +10,6 @@ import pytest
 
 from exitpoll import InputError, TrainingSettings
 from exitpoll.decide.evaluate import Estimate
-from exitpoll.study.tables import against_paper, cells, table
 from exitpoll.study.clock import Clock
 from exitpoll.study.comparisons import ALL, Gain, Runs, averages, contests
 from exitpoll.study.execute import execute, execute_all
@@ -19,6 +18,7 @@ from exitpoll.study.paper import BINARY, GRID, MULTICLASS, NAMED, OURS_ROW, PRES
 from exitpoll.study.plan import Plan, check_tasks, group_of
 from exitpoll.study.reproduce import find_all, reproduce, runs_of
 from exitpoll.study.run import Run, _digest
+from exitpoll.study.tables import against_paper, cells, table
 from exitpoll.training.trainer import Progress
 from tests.tiny import write_toy_folder
 

@@ -10,8 +10,10 @@ import pytest
 from exitpoll import METHODS, InputError, TrainingSettings
 from exitpoll.models.config import HEADS
 from exitpoll.models.heads import HEAD_CLASSES
-from exitpoll.training.methods import SCHEDULES, MethodName, Objective, Schedule
-from exitpoll.training.stages import OBJECTIVES, STAGES
+from exitpoll.training.methods import SCHEDULES
+from exitpoll.training.objectives import OBJECTIVES
+from exitpoll.training.settings import MethodName, ObjectiveName, ScheduleName
+from exitpoll.training.stages import STAGES
 
 
 @pytest.mark.parametrize(
@@ -27,16 +29,16 @@ from exitpoll.training.stages import OBJECTIVES, STAGES
 def test_methods(method, objective, schedule, strategy, weights):
     settings = TrainingSettings(method=method).resolved()
     assert (settings.objective, settings.schedule, settings.strategy) == (objective, schedule, strategy)
-    assert settings.weights == weights
+    assert settings.exit_weights == weights
     assert METHODS[method].paper
 
 
 def test_every_part_can_be_overridden():
     settings = TrainingSettings(
-        method="pabee", objective="ensemble", schedule="mixed", strategy="entropy", weights="uniform"
+        method="pabee", objective="ensemble", schedule="mixed", strategy="entropy", exit_weights="uniform"
     ).resolved()
     assert (settings.objective, settings.schedule) == ("ensemble", "mixed")
-    assert (settings.strategy, settings.weights) == ("entropy", "uniform")
+    assert (settings.strategy, settings.exit_weights) == ("entropy", "uniform")
 
 
 @pytest.mark.parametrize(
@@ -69,7 +71,7 @@ def test_refuses(options, message):
 
 def test_names_and_tables_agree():
     assert set(get_args(MethodName)) == set(METHODS)
-    assert set(get_args(Schedule)) == set(SCHEDULES)
-    assert set(get_args(Objective)) == set(OBJECTIVES)
+    assert set(get_args(ScheduleName)) == set(SCHEDULES)
+    assert set(get_args(ObjectiveName)) == set(OBJECTIVES)
     assert {stage for stages in SCHEDULES.values() for stage in stages} == set(STAGES)
     assert set(HEADS) == set(HEAD_CLASSES)

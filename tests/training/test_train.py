@@ -15,10 +15,10 @@ import torch
 from transformers import AutoModel, AutoModelForSequenceClassification, AutoTokenizer
 
 from exitpoll import METHODS, EarlyExitModel, InputError, Splits, Texts, TrainingSettings, train
-from exitpoll.training.train import stages
 from exitpoll.files import read_json
+from exitpoll.models.tokenizer import tokenize
 from exitpoll.training.features import record_features, record_logits
-from exitpoll.models.tokenizer import tokenise
+from exitpoll.training.train import stages
 from exitpoll.training.trainer import LengthSampler, last_checkpoint
 from tests.tiny import LAYERS, save_tiny, tiny_config, tokens, toy_splits
 
@@ -148,7 +148,7 @@ class TestTrain:
         model = build(encoder_folder, exits=[2])
         trained = train(model, tokenizer, toy_splits(), tmp_path / "m", replace(FAST, epochs=1))
         assert len(trained.test_scores) == 1
-        assert trained.layers == [2]
+        assert trained.exit_layers == [2]
 
     @pytest.mark.parametrize("pooling", ["first", "pooler"])
     def test_other_poolings_and_heads_train(self, pooling, encoder_folder, tokenizer, tmp_path):
@@ -248,7 +248,7 @@ class TestFrozenHeads:
 
     def test_features_give_what_the_model_gives(self, encoder_folder, tokenizer, tmp_path):
         model = build(encoder_folder).eval()
-        texts = tokenise(toy_splits().test, tokenizer, 40)
+        texts = tokenize(toy_splits().test, tokenizer, 40)
         logits = record_logits(model, texts, tokenizer, batch_size=5)
         features, last = record_features(model, texts, tokenizer, tmp_path / "features.npy", batch_size=7)
         np.testing.assert_allclose(last, logits[:, -1], atol=1e-5)

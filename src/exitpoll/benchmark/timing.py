@@ -12,22 +12,22 @@ import numpy as np
 
 from exitpoll.benchmark.baselines import Way, full_graph, plain_transformers, truncated, whole_batch_waits
 from exitpoll.data.batching import Advance, Text, lengths_of
-from exitpoll.engine.engine import Engine
-from exitpoll.errors import InputError
-from exitpoll.engine.manifest import MANIFEST
-from exitpoll.files import read_json
-from exitpoll.engine.loading import RUNTIMES, find_folder, open_model
 from exitpoll.decide.policy import Policy
-from exitpoll.engine.runtime import Opened
+from exitpoll.engine.engine import Engine
+from exitpoll.engine.loading import RUNTIMES, find_folder, load_model
+from exitpoll.engine.manifest import MANIFEST
+from exitpoll.engine.runtime import LoadedModel
+from exitpoll.errors import InputError
+from exitpoll.files import read_json
 
 BATCH_SIZES = (1, 8, 32, 128)
 PLAIN = "plain transformers"
 FULL = "engine, all layers"
 PARTS = {
-    "tokenise": "tokenising",
+    "tokenize": "tokenizing",
     "embed": "embedding",
     "advance": "layers",
-    "answer": "heads",
+    "logits_at": "heads",
     "opinion": "decision",
     "answers": "decision",
     "gather": "gathering",
@@ -39,7 +39,7 @@ class Contestant:
     """A model in one runtime, with its policy."""
 
     kind: str  # "torch", "onnx" or "onnx-int8"
-    opened: Opened
+    loaded: LoadedModel
     policy: Policy
 
 
@@ -122,8 +122,8 @@ def contestants(model: str | Path, *, threads: int | None = None) -> list[Contes
         path = find_folder(model, kind) / "policy.json"
         if not path.exists():
             raise InputError(f"'{path}' is missing, and without a policy no text leaves early; calibrate first")
-        found.append(Contestant(kind, open_model(model, kind, threads=threads), Policy.load(path)))
-        threads = found[0].opened.runtime.threads  # the same for all
+        found.append(Contestant(kind, load_model(model, kind, threads=threads), Policy.load(path)))
+        threads = found[0].loaded.runtime.threads  # the same for all
     return found
 
 
@@ -163,12 +163,12 @@ def benchmark(
         count = None if advance is None else _on_from(number * runs, len(batch_sizes) * runs, advance)
         fastest = _time_in_turn(ways, texts, batch_size, rounds, count)
         timings += _timings(fastest, runners, depths, batch_size)
-    runtime = runners[0].opened.runtime
+    runtime = runners[0].loaded.runtime
     return Benchmark(
         texts=len(texts),
-        mean_tokens=float(lengths_of(runners[0].opened.tokenise(texts)).mean()),
+        mean_tokens=float(lengths_of(runners[0].loaded.tokenize(texts)).mean()),
         threads=runtime.threads,
-        layers=runtime.layers[-1],
+        layers=runtime.exit_layers[-1],
         timings=timings,
         breakdowns=[where_time_goes(each, texts, size) for each in runners for size in batch_sizes],
     )
@@ -176,25 +176,25 @@ def benchmark(
 
 def _mean_depth(contestant: Contestant, texts: Sequence[Text]) -> float:
     """Count the layers that a text needs, on average."""
-    found = Engine(contestant.opened, contestant.policy)(texts)
+    found = Engine(contestant.loaded, contestant.policy)(texts)
     return float(np.mean([prediction.depth for prediction in found]))
 
 
 def _ways(runners: Sequence[Contestant], depths: Mapping[str, float], *, compiled: bool) -> dict[tuple[str, str], Way]:
     """List the ways to answer, by runtime and name."""
-    first = runners[0].opened
+    first = runners[0].loaded
     ways: dict[tuple[str, str], Way] = {("torch", PLAIN): plain_transformers(first)}
     if compiled:
         ways["torch", "torch.compile"] = plain_transformers(first, compiled=True)
     for each in runners:
         if each.kind != "torch":
             ways[each.kind, "full graph"] = full_graph(first, int8=each.kind == "onnx-int8")
-        engine = Engine(each.opened, each.policy)
-        ways[each.kind, FULL] = Engine(each.opened)
+        engine = Engine(each.loaded, each.policy)
+        ways[each.kind, FULL] = Engine(each.loaded)
         ways[each.kind, "engine"] = engine
         ways[each.kind, "engine, no refill"] = _without_refill(engine)
-        ways[each.kind, "whole batch waits"] = whole_batch_waits(each.opened, each.policy)
-        ways[each.kind, "static"] = truncated(each.opened, _nearest_exit(each, depths[each.kind]))
+        ways[each.kind, "whole batch waits"] = whole_batch_waits(each.loaded, each.policy)
+        ways[each.kind, "static"] = truncated(each.loaded, _nearest_exit(each, depths[each.kind]))
     return ways
 
 
@@ -205,7 +205,7 @@ def _without_refill(engine: Engine) -> Way:
 
 def _nearest_exit(contestant: Contestant, depth: float) -> int:
     """Find the exit of a static model that is about as deep, or a little deeper."""
-    layers = np.asarray(contestant.opened.runtime.layers)
+    layers = np.asarray(contestant.loaded.runtime.exit_layers)
     return min(int(np.searchsorted(layers, np.rint(depth))), len(layers) - 1)
 
 
@@ -243,7 +243,7 @@ def _timings(
     found = []
     for (kind, way), seconds in fastest.items():
         each = next(each for each in runners if each.kind == kind)
-        layers = each.opened.runtime.layers
+        layers = each.loaded.runtime.exit_layers
         depth: float = layers[-1]
         if way == "static":
             depth = layers[_nearest_exit(each, depths[kind])]
@@ -277,10 +277,10 @@ def where_time_goes(contestant: Contestant, texts: Sequence[Text], batch_size: i
         The time of each part.
     """
     clock = dict.fromkeys(PARTS.values(), 0.0)
-    opened: Any = _Clocked(contestant.opened, clock)
-    runtime: Any = _Clocked(contestant.opened.runtime, clock)
+    loaded: Any = _Clocked(contestant.loaded, clock)
+    runtime: Any = _Clocked(contestant.loaded.runtime, clock)
     policy: Any = _Clocked(contestant.policy, clock)
-    engine = Engine(replace(contestant.opened, runtime=runtime, tokenise=opened.tokenise), policy)
+    engine = Engine(replace(contestant.loaded, runtime=runtime, tokenize=loaded.tokenize), policy)
     engine(texts[: 2 * batch_size], batch_size)
     clock.update(dict.fromkeys(clock, 0.0))
     started = time.perf_counter()

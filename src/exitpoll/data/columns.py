@@ -6,9 +6,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from exitpoll.errors import InputError
 from exitpoll.data.labels import RawLabels
 from exitpoll.data.readers import Row
+from exitpoll.errors import InputError
 
 PAIR_COLUMNS = (
     ("text_a", "text_b"),

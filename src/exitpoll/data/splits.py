@@ -12,11 +12,11 @@ from numpy.typing import NDArray
 
 from exitpoll.data.columns import LABEL_COLUMNS, Columns, Table, pick_columns, to_table
 from exitpoll.data.demo import EMBEDDED, read_embedded
-from exitpoll.errors import InputError
 from exitpoll.data.labels import class_names, label_numbers, problem_of
 from exitpoll.data.readers import READERS, Row, Source, checked, read_hub
-from exitpoll.decide.metrics import DEFAULT_METRICS
 from exitpoll.data.tasks import TASKS, Task, task_named
+from exitpoll.decide.metrics import DEFAULT_METRICS
+from exitpoll.errors import InputError
 
 SPLIT_STEMS = {"train": ("train",), "dev": ("dev", "validation", "valid", "val", "calibration"), "test": ("test",)}
 SHARD = re.compile(r"-\d+-of-\d+$")

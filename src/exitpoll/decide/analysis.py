@@ -8,11 +8,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from exitpoll.decide.decisions import Decisions, probability_of
-from exitpoll.errors import InputError
+from exitpoll.decide.metrics import MULTI_LABEL, REGRESSION, predictions
 from exitpoll.decide.numerics import highest_class, sigmoid, softmax
 from exitpoll.decide.strategies import ask
-from exitpoll.decide.metrics import MULTI_LABEL, REGRESSION, predictions
 from exitpoll.decide.trace import Trace
+from exitpoll.errors import InputError
 
 # ---- oracles --------------------------------------------------------------------------------------------------------
 
@@ -83,7 +83,7 @@ def _leave_at_first(trace: Trace, flags: NDArray) -> Decisions:
     heads = np.asarray(trace.logits[rows, exit_number])  # (texts, classes)
     answer = predictions(heads, trace.problem_type)
     probability = probability_of(heads, answer, trace.problem_type)
-    return Decisions(exit_number, answer, probability, tuple(trace.layers), trace.labels)
+    return Decisions(exit_number, answer, probability, tuple(trace.exit_layers), trace.labels)
 
 
 # ---- exits one by one -----------------------------------------------------------------------------------------------

@@ -18,14 +18,14 @@ import numpy as np
 
 from exitpoll.decide.bounds import texts_needed
 from exitpoll.decide.fitting import candidates, variants
-from exitpoll.decide.sweep import POINTS, best_point, curve_of, front_of, sweep
-from exitpoll.errors import InputError
-from exitpoll.decide.thresholds import GRIDS, on_grid
-from exitpoll.decide.policy import Policy
 from exitpoll.decide.guarantee import Promise, Risk, by_full_model, certify, full_answers, provenance
-from exitpoll.decide.strategies import strategy_named
 from exitpoll.decide.metrics import METRICS, REGRESSION
+from exitpoll.decide.policy import Policy
+from exitpoll.decide.strategies import strategy_named
+from exitpoll.decide.sweep import POINTS, best_point, curve_of, front_of, sweep
+from exitpoll.decide.thresholds import GRIDS, on_grid
 from exitpoll.decide.trace import Trace
+from exitpoll.errors import InputError
 
 LEAST = 20  # texts to calibrate a promise on
 
@@ -95,7 +95,7 @@ def _reach(trace: Trace, strategy: str | Policy, goal: dict[str, Any], metric: s
     [(kind, wanted)] = goal.items()
     if not 0 < wanted < np.inf:
         raise InputError(f"{kind} {wanted:g} must be above 0, and finite")
-    costs = np.asarray(trace.layers if kind == "speedup" else milliseconds(trace), dtype=np.float64)
+    costs = np.asarray(trace.exit_layers if kind == "speedup" else milliseconds(trace), dtype=np.float64)
     least = wanted if kind == "speedup" else costs[-1] / wanted
     scored = trace if trace.labels is not None else by_full_model(trace)
     metric = (metric if trace.labels is not None else None) or scored.metric
@@ -128,7 +128,7 @@ def milliseconds(trace: Trace) -> list[float]:
         Milliseconds for one text, (exits,).
     """
     times = trace.about.get("milliseconds")
-    if not isinstance(times, list) or len(times) != len(trace.layers):
+    if not isinstance(times, list) or len(times) != len(trace.exit_layers):
         raise InputError("this trace has no times; record it with exitpoll record, or choose by speed-up")
     if not all(isinstance(each, int | float) and 0 < each < np.inf for each in times):
         raise InputError(f"the times of this trace must be milliseconds above 0, and are {times}")
@@ -175,7 +175,7 @@ def _front(trace: Trace, strategies: list[str | Policy] | None) -> list[Policy]:
     This order serves a loss of accuracy too: how often answers differ bounds it, and is far less a matter of chance.
     """
     scored = by_full_model(trace)
-    costs = np.asarray(trace.layers, dtype=np.float64)
+    costs = np.asarray(trace.exit_layers, dtype=np.float64)
     asked = candidates(trace, strategies)
     curves = [curve_of(scored, candidate, "accuracy", POINTS, costs) for candidate in asked]
     speedup = np.concatenate([curve.speedup for curve in curves])

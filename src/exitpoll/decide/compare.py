@@ -12,8 +12,8 @@ from typing import Any
 import numpy as np
 
 from exitpoll.decide.analysis import oracles, static_exit
-from exitpoll.decide.sweep import Curve, best_point
 from exitpoll.decide.decisions import Decisions
+from exitpoll.decide.sweep import Curve, best_point
 from exitpoll.decide.trace import Trace
 
 SPEEDUPS = (1.3, 1.5, 2.0, 2.5, 3.0, 4.0)
@@ -105,7 +105,7 @@ def compare(trace: Trace, curves: Sequence[Curve]) -> Comparison:
         The comparison.
     """
     metric = curves[0].metric
-    exits = {f"layer {layer}": static_exit(trace, number) for number, layer in enumerate(trace.layers)}
+    exits = {f"layer {layer}": static_exit(trace, number) for number, layer in enumerate(trace.exit_layers)}
     static = _points(exits, metric)
     return Comparison(
         texts=len(trace),

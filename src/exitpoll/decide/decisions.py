@@ -9,10 +9,9 @@ from functools import cached_property
 import numpy as np
 from numpy.typing import NDArray
 
-from exitpoll.errors import InputError
+from exitpoll.decide.metrics import MULTI_LABEL, REGRESSION, SINGLE_LABEL, metric_named
 from exitpoll.decide.numerics import sigmoid, softmax, tamed
-from exitpoll.decide.metrics import metric_named
-from exitpoll.decide.metrics import MULTI_LABEL, REGRESSION, SINGLE_LABEL
+from exitpoll.errors import InputError
 
 
 @dataclass(frozen=True)
@@ -22,24 +21,24 @@ class Decisions:
     exit: NDArray  # (texts,) exit numbers from 0
     answer: NDArray  # (texts,) class numbers, or values; (texts, classes) of 0 and 1 for multi-label
     probability: NDArray  # (texts,) what the head at that exit gives the answer, NaN for a value; or of every label
-    layers: Sequence[int]  # of each exit
+    exit_layers: Sequence[int]  # of each exit
     labels: NDArray | None = None  # as the answers
 
     @cached_property
     def depth(self) -> NDArray:
         """How many layers each text went through, (texts,)."""
-        return np.asarray(self.layers)[self.exit]
+        return np.asarray(self.exit_layers)[self.exit]
 
     @property
     def speedup(self) -> float:
         """L ÷ mean depth."""
-        return float(self.layers[-1] / self.depth.mean()) if len(self.depth) else 1.0
+        return float(self.exit_layers[-1] / self.depth.mean()) if len(self.depth) else 1.0
 
     @property
     def histogram(self) -> dict[int, int]:
         """How many texts left after each layer with an exit."""
-        counts = np.bincount(self.exit, minlength=len(self.layers))
-        return {int(layer): int(count) for layer, count in zip(self.layers, counts, strict=True)}
+        counts = np.bincount(self.exit, minlength=len(self.exit_layers))
+        return {int(layer): int(count) for layer, count in zip(self.exit_layers, counts, strict=True)}
 
     @property
     def accuracy(self) -> float:

@@ -11,12 +11,11 @@ from numpy.typing import NDArray
 
 from exitpoll.decide.analysis import oracles, static_exit
 from exitpoll.decide.decisions import Decisions
-from exitpoll.errors import InputError
-from exitpoll.decide.policy import Policy
 from exitpoll.decide.guarantee import Promise, by_full_model, losses_of
-from exitpoll.decide.metrics import agreement, metric_named
-from exitpoll.decide.metrics import REGRESSION
+from exitpoll.decide.metrics import REGRESSION, agreement, metric_named
+from exitpoll.decide.policy import Policy
 from exitpoll.decide.trace import CHUNK, Trace
+from exitpoll.errors import InputError
 
 RESAMPLES = 2000
 INTERVAL = 0.95
@@ -105,7 +104,7 @@ def evaluate(
     trace = trace if labelled else by_full_model(trace)
     metric = (metric if labelled else None) or trace.metric
     decided = {"policy": policy.decide(trace), "full model": static_exit(trace, -1)}
-    decided |= {f"layer {layer}": static_exit(trace, number) for number, layer in enumerate(trace.layers[:-1])}
+    decided |= {f"layer {layer}": static_exit(trace, number) for number, layer in enumerate(trace.exit_layers[:-1])}
     decided |= oracles(trace) if labelled else {}
     decisions, full = decided["policy"], decided["full model"]
     promise = Promise.of(policy) if (policy.certificate or {}).get("met") else None

@@ -10,8 +10,8 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from exitpoll.errors import InputError
-from exitpoll.decide.numerics import log_softmax, highest_class, tamed
+from exitpoll.decide.metrics import MULTI_LABEL, REGRESSION, predictions
+from exitpoll.decide.numerics import highest_class, log_softmax, tamed
 from exitpoll.decide.policy import Policy
 from exitpoll.decide.strategies import (
     FEATURES,
@@ -22,8 +22,8 @@ from exitpoll.decide.strategies import (
     features,
     strategy_named,
 )
-from exitpoll.decide.metrics import MULTI_LABEL, REGRESSION, predictions
 from exitpoll.decide.trace import Trace
+from exitpoll.errors import InputError
 
 Towards = Literal["agreement", "right"]
 

@@ -12,11 +12,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from exitpoll.decide.bounds import TESTS, upper_bound
-from exitpoll.errors import InputError
+from exitpoll.decide.metrics import REGRESSION, agreement, predictions
 from exitpoll.decide.policy import Policy
-from exitpoll.decide.metrics import agreement
-from exitpoll.decide.metrics import REGRESSION, predictions
 from exitpoll.decide.trace import Trace
+from exitpoll.errors import InputError
 
 AT_ONCE = 32  # policies that are tried together
 WORTH_WHILE = 1.1  # the least speed-up for which a nearer promise is named
@@ -116,7 +115,7 @@ def try_out(trace: Trace, sequence: Iterable[Policy], risk: str) -> Iterator[Tri
     Yields:
         What each lost.
     """
-    layers, full = np.asarray(trace.layers), full_answers(trace)
+    layers, full = np.asarray(trace.exit_layers), full_answers(trace)
     for open_policy, members in groupby(sequence, key=lambda policy: replace(policy, threshold=None)):
         policies = list(members)
         levels = np.array([policy.levels(1)[0] for policy in policies])
@@ -136,7 +135,7 @@ def _losses_by_exit(trace: Trace, policy: Policy, full: NDArray, risk: str) -> t
     The columns of the costs are the exits, and one for texts at the end that never fired: (texts, exits + 1).
     """
     logits = np.asarray(trace.logits)
-    end = int(policy.ends(trace.layers).argmax())
+    end = int(policy.ends(trace.exit_layers).argmax())
     opinion = policy.opinion(logits)
     answers = [(number, policy.answer) for number in range(end + 1)] + [(end, policy.fallback)]
     losses = [losses_of(trace, policy.answers_at(*each, opinion, logits), full, risk) for each in answers]
@@ -218,7 +217,7 @@ def provenance(trace: Trace) -> dict[str, Any]:
     Returns:
         How many they are, and the model, runtime and data they are from.
     """
-    known = ("model", "runtime", "data", "split", "metric")
+    known = ("fingerprint", "runtime", "data", "split", "metric")
     return {
         "texts": len(trace),
         "about": {name: trace.about[name] for name in known if name in trace.about},

@@ -12,12 +12,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from exitpoll.decide.decisions import Decisions, probability_of
-from exitpoll.errors import InputError
-from exitpoll.files import read_json, write_json
+from exitpoll.decide.metrics import MULTI_LABEL, REGRESSION, SINGLE_LABEL, predictions
 from exitpoll.decide.settings import check_settings, check_threshold
 from exitpoll.decide.strategies import Opinion, ask, strategy_named
-from exitpoll.decide.metrics import MULTI_LABEL, REGRESSION, SINGLE_LABEL, predictions
 from exitpoll.decide.trace import Trace
+from exitpoll.errors import InputError
+from exitpoll.files import read_json, write_json
 
 VERSION = 1
 
@@ -169,7 +169,7 @@ class Policy:
         self.check(trace)
         parts = [self._decide(part) for part in trace.chunks()] or [self._decide(trace)]
         exit_numbers, answers, probabilities = (np.concatenate(column) for column in zip(*parts, strict=True))
-        return Decisions(exit_numbers, answers, probabilities, tuple(trace.layers), trace.labels)
+        return Decisions(exit_numbers, answers, probabilities, tuple(trace.exit_layers), trace.labels)
 
     def check(self, trace: Trace) -> None:
         """Refuse a trace that another model, another runtime or another kind of task made.
@@ -180,7 +180,7 @@ class Policy:
         if trace.problem_type != self.problem_type:
             raise InputError(f"the policy is for {self.problem_type}, the trace for {trace.problem_type}")
         self.check_source(trace.about)
-        self.check_exits(len(trace.layers))
+        self.check_exits(len(trace.exit_layers))
 
     def check_exits(self, exits: int) -> None:
         """Refuse a model with other exits than the settings are for.
@@ -207,7 +207,7 @@ class Policy:
             about: Model and runtime, as far as they are known.
         """
         ours = self.source
-        for name in ("model", "runtime"):
+        for name in ("fingerprint", "runtime"):
             if name in ours and name in about and ours[name] != about[name]:
                 raise InputError(
                     f"the policy was calibrated on {name} {ours[name]}, and this is {name} {about[name]}; "
@@ -217,7 +217,7 @@ class Policy:
     def _decide(self, trace: Trace) -> tuple[NDArray, NDArray, NDArray]:
         """Decide for texts that fit into memory."""
         logits = np.asarray(trace.logits)
-        exit_number, answer = self._settle(logits, self.opinion(logits), trace.layers)
+        exit_number, answer = self._settle(logits, self.opinion(logits), trace.exit_layers)
         heads = logits[np.arange(len(logits)), exit_number]  # (texts, classes)
         return exit_number, answer, probability_of(heads, answer, self.problem_type)
 

@@ -10,8 +10,8 @@ from typing import Any
 
 import numpy as np
 
-from exitpoll.errors import InputError
 from exitpoll.decide.strategies import FEATURES, strategy_named
+from exitpoll.errors import InputError
 
 
 def check_settings(strategy: Any, settings: Any) -> None:
@@ -102,7 +102,7 @@ def _is_policy(value: Any) -> bool:
 
 _NUMBER = ("a number", _is_number)
 _CHECKS: dict[str, tuple[str, Callable[[Any], bool]]] = {
-    "normalised": ("true or false", lambda value: isinstance(value, bool)),
+    "normalized": ("true or false", lambda value: isinstance(value, bool)),
     "temperatures": ("a list of numbers above 0, one for each exit", _are_temperatures),
     "towards": ("right or agreement", lambda value: value in ("right", "agreement", None)),
     "confidence": _NUMBER,

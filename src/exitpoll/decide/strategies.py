@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from exitpoll.errors import InputError
+from exitpoll.decide.metrics import MULTI_LABEL, REGRESSION, SINGLE_LABEL
 from exitpoll.decide.numerics import (
     after_first,
     divergence_from_last,
@@ -28,7 +28,7 @@ from exitpoll.decide.numerics import (
     sigmoid,
     tamed,
 )
-from exitpoll.decide.metrics import MULTI_LABEL, REGRESSION, SINGLE_LABEL
+from exitpoll.errors import InputError
 
 
 @dataclass(frozen=True)
@@ -39,11 +39,11 @@ class Opinion:
     answer: NDArray  # (texts, exits) class numbers or values; (texts, exits, classes) of 0 and 1 for multi-label
 
 
-def entropy(logits: NDArray, *, normalised: bool = False) -> Opinion:
+def entropy(logits: NDArray, *, normalized: bool = False) -> Opinion:
     """Entropy of the current head, in nats (DeeBERT), or as a share of log C (FastBERT, equation 5)."""
     log_p = log_softmax(logits)
     nats = -(np.exp(log_p) * log_p).sum(axis=-1)  # e^x · x is 0, not NaN, at the floor of log_softmax
-    return Opinion(-nats / (np.log(logits.shape[-1]) if normalised else 1.0), log_p.argmax(axis=-1))
+    return Opinion(-nats / (np.log(logits.shape[-1]) if normalized else 1.0), log_p.argmax(axis=-1))
 
 
 def max_prob(

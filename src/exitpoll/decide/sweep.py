@@ -9,10 +9,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from exitpoll.decide.fitting import KS, Candidate, candidates
-from exitpoll.errors import InputError
-from exitpoll.decide.policy import Policy
 from exitpoll.decide.metrics import metric_named
+from exitpoll.decide.policy import Policy
 from exitpoll.decide.trace import Trace
+from exitpoll.errors import InputError
 
 POINTS = 200
 
@@ -133,9 +133,9 @@ def sweep(
     if not len(trace):
         raise InputError("the trace has no texts to sweep")
     metric = metric or trace.metric
-    weights = np.asarray(trace.layers if costs is None else costs, dtype=np.float64)
-    if len(weights) != len(trace.layers):
-        raise InputError(f"{len(weights)} costs were given for {len(trace.layers)} exits")
+    weights = np.asarray(trace.exit_layers if costs is None else costs, dtype=np.float64)
+    if len(weights) != len(trace.exit_layers):
+        raise InputError(f"{len(weights)} costs were given for {len(trace.exit_layers)} exits")
     return [curve_of(trace, each, metric, points, weights) for each in candidates(trace, strategies, ks)]
 
 
@@ -157,7 +157,7 @@ def curve_of(trace: Trace, candidate: Candidate, metric: str, points: int, costs
     """
     classes, policy, opinion = trace.logits.shape[-1], candidate.policy, candidate.opinion
     tally, gold = metric_named(metric, trace.problem_type, classes), trace.gold("a sweep")
-    end = int(policy.ends(trace.layers).argmax())  # nobody goes on from here
+    end = int(policy.ends(trace.exit_layers).argmax())  # nobody goes on from here
     highest = np.maximum.accumulate(opinion.score[:, : end + 1], axis=1)  # (texts, exits up to the end)
     levels = _grid(highest[:, :-1], points)  # rising
     sums: NDArray | float = 0.0  # (levels + 1, notes)

@@ -9,8 +9,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from exitpoll.decide.policy import Policy
 from exitpoll.decide.metrics import MULTI_LABEL
+from exitpoll.decide.policy import Policy
 from exitpoll.decide.trace import Trace
 
 GRID_SIZE = 150
@@ -27,7 +27,7 @@ def on_grid(policy: Policy, trace: Trace) -> list[Policy]:
         Policies, the most cautious first.
     """
     classes = 2 if trace.problem_type == MULTI_LABEL else trace.logits.shape[-1]  # each label is no or yes
-    grid = GRIDS[policy.strategy](policy.settings, len(trace.layers), classes)
+    grid = GRIDS[policy.strategy](policy.settings, len(trace.exit_layers), classes)
     return [replace(policy, threshold=float(threshold)) for threshold in grid]
 
 
@@ -37,7 +37,7 @@ def _small() -> NDArray:
 
 
 def _entropies(settings: Mapping[str, Any], exits: int, classes: int) -> NDArray:
-    return _small() * (1.0 if settings.get("normalised") else np.log(classes))
+    return _small() * (1.0 if settings.get("normalized") else np.log(classes))
 
 
 def _probabilities(settings: Mapping[str, Any], exits: int, classes: int) -> NDArray:

@@ -15,10 +15,10 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from exitpoll.errors import InputError
 from exitpoll.decide.metrics import DEFAULT_METRICS, MULTI_LABEL, REGRESSION, SINGLE_LABEL
+from exitpoll.errors import InputError
 
-FORMAT = "exitpoll trace 1"
+FORMAT = "exitpoll trace 2"
 CHUNK = 1 << 20  # logits that are worked on at a time
 _TYPES = {"F16": np.float16, "F32": np.float32, "F64": np.float64, "I64": np.int64}
 _NAMES = {np.dtype(kind): name for name, kind in _TYPES.items()}
@@ -30,7 +30,7 @@ class Trace:
 
     logits: NDArray  # (texts, exits, classes)
     labels: NDArray | None = None  # (texts,), or (texts, classes) for multi-label
-    layers: Sequence[int] = ()  # the layer of each exit; 1, 2, … by default
+    exit_layers: Sequence[int] = ()  # the layer of each exit; 1, 2, … by default
     about: Mapping[str, Any] = field(default_factory=dict)  # model, runtime, data, task, label names, …
 
     def __post_init__(self) -> None:
@@ -42,12 +42,12 @@ class Trace:
             raise InputError(f"a trace's logits must be (texts, exits, classes), not of shape {self.logits.shape}")
         if not self.logits.shape[1] or not self.logits.shape[2]:
             raise InputError(f"a trace needs exits and classes; its logits are of shape {self.logits.shape}")
-        if not len(self.layers):
+        if not len(self.exit_layers):
             object.__setattr__(self, "layers", tuple(range(1, self.logits.shape[1] + 1)))
-        if len(self.layers) != self.logits.shape[1]:
-            raise InputError(f"{len(self.layers)} layers were named for {self.logits.shape[1]} exits")
-        if any(later <= earlier for earlier, later in pairwise((0, *self.layers))):
-            raise InputError(f"the layers of exits must rise from 1 on, and are {list(self.layers)}")
+        if len(self.exit_layers) != self.logits.shape[1]:
+            raise InputError(f"{len(self.exit_layers)} layers were named for {self.logits.shape[1]} exits")
+        if any(later <= earlier for earlier, later in pairwise((0, *self.exit_layers))):
+            raise InputError(f"the layers of exits must rise from 1 on, and are {list(self.exit_layers)}")
         if self.labels is not None and len(self.labels) != len(self.logits):
             raise InputError(f"there are {len(self.labels)} labels for {len(self.logits)} texts")
         if self.labels is not None and self.labels.shape[1:] not in ((), self.logits.shape[2:]):
@@ -109,7 +109,7 @@ class Trace:
             A trace of these texts.
         """
         labels = None if self.labels is None else self.labels[rows]
-        return Trace(self.logits[rows], labels, self.layers, self.about)
+        return Trace(self.logits[rows], labels, self.exit_layers, self.about)
 
     def chunks(self, numbers: int = CHUNK) -> Iterator[Trace]:
         """Go through the texts in parts that fit into memory.
@@ -134,7 +134,7 @@ class Trace:
         shapes = {"logits": (self.logits.shape, self.logits.dtype)}
         if labels is not None:
             shapes["labels"] = (labels.shape, labels.dtype)
-        with create(path, shapes, layers=self.layers, about=self.about) as arrays:
+        with create(path, shapes, exit_layers=self.exit_layers, about=self.about) as arrays:
             done = 0
             for part in self.chunks():
                 arrays["logits"][done : done + len(part)] = part.logits
@@ -159,7 +159,7 @@ class Trace:
             raise InputError(f"'{path}' is no trace, or one that another version of exitpoll wrote")
         try:
             arrays = {name: _map(path, start, entry) for name, entry in header.items()}
-            layers, known = json.loads(about["layers"]), json.loads(about["about"])
+            layers, known = json.loads(about["exit_layers"]), json.loads(about["about"])
             if not isinstance(known, dict) or not all(type(layer) is int for layer in layers):
                 raise ValueError("its metadata are not what they should be")
             return cls(arrays["logits"], arrays.get("labels"), layers, known)
@@ -172,7 +172,7 @@ def create(
     path: str | Path,
     shapes: Mapping[str, tuple[tuple[int, ...], Any]],
     *,
-    layers: Sequence[int],
+    exit_layers: Sequence[int],
     about: Mapping[str, Any],
 ) -> Iterator[dict[str, NDArray]]:
     """Make a trace of known size and fill it row by row, in any order, with little memory.
@@ -180,7 +180,7 @@ def create(
     Args:
         path: The file to write; it appears when all is in it.
         shapes: Shape and type of each array: logits, labels.
-        layers: The layer of each exit.
+        exit_layers: The layer of each exit.
         about: What is to be known of the trace.
 
     Yields:
@@ -191,7 +191,7 @@ def create(
     header: dict[str, Any] = {
         "__metadata__": {
             "format": FORMAT,
-            "layers": json.dumps(list(map(int, layers))),
+            "exit_layers": json.dumps(list(map(int, exit_layers))),
             "about": json.dumps(dict(about), ensure_ascii=False),
         }
     }

@@ -10,14 +10,14 @@ from pathlib import Path
 from numpy.typing import NDArray
 
 from exitpoll.data.batching import Text, batches, lengths_of, pick
-from exitpoll.errors import InputError
-from exitpoll.engine.scheduler import Batch, Flow, Left
-from exitpoll.engine.loading import file_of, find_folder, open_model
-from exitpoll.decide.policy import Policy
-from exitpoll.engine.runtime import Opened
 from exitpoll.decide.metrics import MULTI_LABEL, REGRESSION
+from exitpoll.decide.policy import Policy
+from exitpoll.engine.loading import file_of, find_folder, load_model
+from exitpoll.engine.runtime import LoadedModel
+from exitpoll.engine.scheduler import Batch, Departure, Scheduler
+from exitpoll.errors import InputError
 
-WINDOW = 4096  # texts that are tokenised and sorted by length at a time
+WINDOW = 4096  # texts that are tokenized and sorted by length at a time
 
 
 @dataclass(frozen=True)
@@ -33,11 +33,11 @@ class Prediction:
 class Engine:
     """A model with its policy, ready to answer; it keeps nothing between calls, so threads may share it."""
 
-    def __init__(self, model: Opened, policy: Policy | None = None) -> None:
+    def __init__(self, model: LoadedModel, policy: Policy | None = None) -> None:
         """Put a model and a policy together; `Engine.load` does that for a folder.
 
         Args:
-            model: What `open_model` gives.
+            model: What `load_model` gives.
             policy: When to leave; never early by default.
         """
         self.model, self.runtime = model, model.runtime
@@ -46,8 +46,8 @@ class Engine:
             raise InputError(f"the policy is for {self.policy.problem_type}, the model for {self.runtime.problem_type}")
         if self.policy.source:
             self.policy.check_source(model.source)
-        self.policy.check_exits(len(self.runtime.layers))
-        self.policy.levels(len(self.runtime.layers))
+        self.policy.check_exits(len(self.runtime.exit_layers))
+        self.policy.levels(len(self.runtime.exit_layers))
 
     @classmethod
     def load(
@@ -74,9 +74,9 @@ class Engine:
         """
         if policy is not None and not isinstance(policy, Policy):
             raise InputError(f"policy {policy!r:.60} must be a Policy; Policy.load reads one from a file")
-        opened = open_model(folder, runtime, threads=threads, device=device)
+        loaded = load_model(folder, runtime, threads=threads, device=device)
         path = file_of(find_folder(folder, runtime), "policy.json") if policy is None else None
-        return cls(opened, policy if path is None else Policy.load(path))
+        return cls(loaded, policy if path is None else Policy.load(path))
 
     def __call__(self, texts: Sequence[Text], batch_size: int = 32) -> list[Prediction]:
         """Answer some texts.
@@ -110,25 +110,25 @@ class Engine:
             raise InputError("give a list of texts, not one text")
         if isinstance(texts, Mapping) or not isinstance(texts, Iterable):
             raise InputError(f"give a list of texts, not {type(texts).__name__}")
-        flow = Flow(self.runtime, self.policy, batch_size, refill=refill)
+        flow = Scheduler(self.runtime, self.policy, batch_size, refill=refill)
         for left in flow.run(self._batches(iter(texts), batch_size)):
             yield from self._predictions(left)
 
     def _batches(self, texts: Iterator[Text], batch_size: int) -> Iterator[Batch]:
-        """Tokenise a window of texts at a time and group those of like length, longest first."""
+        """Tokenize a window of texts at a time and group those of like length, longest first."""
         done = 0
         while window := list(islice(texts, WINDOW)):
             for number, text in enumerate(window, start=done):
                 check_text(f"text {number}", text)
                 self.model.check_pairs(f"text {number}", pairs=isinstance(text, tuple))
-            tokens = self.model.tokenise(window)
+            tokens = self.model.tokenize(window)
             for rows in batches(lengths_of(tokens), batch_size):
                 yield Batch(rows + done, pick(tokens, rows))
             done += len(window)
 
-    def _predictions(self, left: Left) -> Iterator[tuple[int, Prediction]]:
+    def _predictions(self, left: Departure) -> Iterator[tuple[int, Prediction]]:
         """Name the answers."""
-        depth = self.runtime.layers[left.exit_number]
+        depth = self.runtime.exit_layers[left.exit_number]
         found = zip(left.numbers, left.answer, left.probability, left.is_finite, strict=True)
         for row, answer, probability, is_finite in found:
             yield int(row), Prediction(*self._named(answer, probability), depth, bool(is_finite))

@@ -1,4 +1,4 @@
-"""A model folder, opened, and texts read as the model was trained to see them."""
+"""A model folder, loaded, and texts read as the model was trained to see them."""
 
 from __future__ import annotations
 
@@ -8,12 +8,12 @@ from pathlib import Path
 from typing import Any, Literal
 
 from exitpoll.data.splits import Texts, load_splits, load_texts
-from exitpoll.errors import InputError
-from exitpoll.engine.manifest import MANIFEST, Manifest
-from exitpoll.files import read_json
-from exitpoll.engine.runtime import Opened
-from exitpoll.decide.metrics import DEFAULT_METRICS, REGRESSION
 from exitpoll.data.tasks import task_named
+from exitpoll.decide.metrics import DEFAULT_METRICS, REGRESSION
+from exitpoll.engine.manifest import MANIFEST, Manifest
+from exitpoll.engine.runtime import LoadedModel
+from exitpoll.errors import InputError
+from exitpoll.files import read_json
 
 RUNTIMES = ("torch", "onnx", "onnx-int8")
 MOST_THREADS = 256
@@ -30,9 +30,9 @@ class Read:
     notes: tuple[str, ...] = ()
 
 
-def open_model(
+def load_model(
     folder: str | Path, runtime: str | None = None, *, threads: int | None = None, device: str = "cpu"
-) -> Opened:
+) -> LoadedModel:
     """Open a model: a folder that `exitpoll train` or `exitpoll export` wrote, or one on the hub.
 
     Args:
@@ -53,12 +53,12 @@ def open_model(
     if not found.exists() and (found.parent.is_dir() or len(found.parts) != 2):
         raise InputError(f"'{folder}' does not exist, and is no name of the hub (owner/name)")
     if not (found / MANIFEST).exists():
-        return _open_trained(folder, threads, device)
-    from exitpoll.engine.onnx_runtime import open_exported
+        return _load_trained(folder, threads, device)
+    from exitpoll.engine.onnx_runtime import load_exported
 
     if device != "cpu":
         raise InputError(f"'{found}' is for ONNX Runtime on the CPU; device '{device}' needs a trained folder")
-    return replace(open_exported(found, threads), summary=read_summary(found))
+    return replace(load_exported(found, threads), summary=read_summary(found))
 
 
 def find_folder(folder: str | Path, runtime: str | None = None) -> Path:
@@ -66,7 +66,7 @@ def find_folder(folder: str | Path, runtime: str | None = None) -> Path:
 
     Args:
         folder: A trained folder, or an export.
-        runtime: As for `open_model`.
+        runtime: As for `load_model`.
 
     Returns:
         The folder itself, or an export below it.
@@ -85,19 +85,21 @@ def find_folder(folder: str | Path, runtime: str | None = None) -> Path:
     return find_folder(folder / runtime, runtime)
 
 
-def _open_trained(folder: str | Path, threads: int | None, device: str) -> Opened:
+def _load_trained(folder: str | Path, threads: int | None, device: str) -> LoadedModel:
     """Open a folder with torch."""
     import torch
 
+    from exitpoll.engine.torch_runtime import loaded_model
     from exitpoll.models.model import EarlyExitModel
     from exitpoll.models.tokenizer import load_tokenizer
-    from exitpoll.engine.torch_runtime import opened
 
     if threads is not None:
         torch.set_num_threads(threads)
     model = EarlyExitModel.from_pretrained(str(folder))
     summary = file_of(folder, "training.json")
-    return opened(model.to(device), load_tokenizer(folder), {} if summary is None else read_summary(summary.parent))
+    return loaded_model(
+        model.to(device), load_tokenizer(folder), {} if summary is None else read_summary(summary.parent)
+    )
 
 
 def file_of(model: str | Path, name: str) -> Path | None:
@@ -179,7 +181,7 @@ def check_same_model(model: str, source: Mapping[str, Any], path: Path, about: M
 
 
 def read_texts(
-    opened: Opened,
+    loaded: LoadedModel,
     data: str,
     split: Split,
     *,
@@ -192,7 +194,7 @@ def read_texts(
     """Read a split as training cut it, with labels numbered as the model numbers them.
 
     Args:
-        opened: The model.
+        loaded: The model.
         data: A file, a folder, a known task's name or a hub dataset's.
         split: Which split; "all" takes a file as it is, with labels or without.
         task: The known task whose metric to use, where neither the model's training nor the data's name says it.
@@ -204,7 +206,7 @@ def read_texts(
     Returns:
         The texts.
     """
-    kind = opened.runtime.problem_type
+    kind = loaded.runtime.problem_type
     columns: dict[str, Any] = {
         "text_column": text_column,
         "pair_column": pair_column,
@@ -213,21 +215,21 @@ def read_texts(
     }
     named = task or Path(data).name
     about = {"data": Path(data).name, "split": split, "task": named if task_named(named) else None}
-    metric = opened.summary.get("metric")
+    metric = loaded.summary.get("metric")
     if split == "all":
-        texts = load_texts(data, label_names=list(opened.label_names), problem_type=kind, **columns)
-        opened.check_pairs(f"'{data}'", pairs=texts.second is not None)
+        texts = load_texts(data, label_names=list(loaded.label_names), problem_type=kind, **columns)
+        loaded.check_pairs(f"'{data}'", pairs=texts.second is not None)
         return Read(texts, about | {"metric": metric or DEFAULT_METRICS[kind]})
-    seed = opened.summary.get("settings", {}).get("seed")
+    seed = loaded.summary.get("settings", {}).get("seed")
     splits = load_splits(
         data,
         task=task,
-        label_names=None if kind == REGRESSION else list(opened.label_names),
+        label_names=None if kind == REGRESSION else list(loaded.label_names),
         problem_type=kind,
         seed=seed if isinstance(seed, int) and seed >= 0 else 0,
         **columns,
     )
-    opened.check_pairs(f"'{data}'", pairs=splits.is_pairs)
+    loaded.check_pairs(f"'{data}'", pairs=splits.is_pairs)
     if not isinstance(seed, int) and any("cut from train" in note for note in splits.notes):
         raise InputError(
             f"'{data}' has no {split} split, and how training cut it is not known; use a file and --split all"

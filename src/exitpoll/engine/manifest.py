@@ -12,7 +12,7 @@ from exitpoll.files import read_json, write_json
 
 MANIFEST = "exported.json"
 TOKENIZER = "tokenizer.json"
-VERSION = 1
+VERSION = 2
 
 
 @dataclass(frozen=True)
@@ -20,8 +20,8 @@ class Manifest:
     """How the files of an export go together."""
 
     precision: str  # "float32" or "int8"
-    model: str  # a fingerprint of the weights that were exported
-    exits: Sequence[int]  # the layer of each
+    fingerprint: str  # of the weights that were exported
+    exit_layers: Sequence[int]  # the layer of each
     label_names: Sequence[str]
     problem_type: str
     max_length: int
@@ -38,10 +38,10 @@ class Manifest:
         names = [self.embedding, self.context, *_list(self.layers), *_list(self.heads)]
         checks = {
             "precision": self.precision in ("float32", "int8"),
-            "exits": all(type(each) is int for each in _list(self.exits))
-            and [0, *_list(self.exits)] == sorted({0, *_list(self.exits)})
-            and _list(self.exits)[-1:] == [len(_list(self.layers))],
-            "layers, heads, embedding or context": len(_list(self.heads)) == len(_list(self.exits))
+            "exit_layers": all(type(each) is int for each in _list(self.exit_layers))
+            and [0, *_list(self.exit_layers)] == sorted({0, *_list(self.exit_layers)})
+            and _list(self.exit_layers)[-1:] == [len(_list(self.layers))],
+            "layers, heads, embedding or context": len(_list(self.heads)) == len(_list(self.exit_layers))
             and all(isinstance(name, str) and name == Path(name).name for name in names),
             "branches": len(_list(self.branches)) == len(_list(self.layers))
             and all(type(each) is int and 0 <= each < len(self.layers) for each in self.branches),

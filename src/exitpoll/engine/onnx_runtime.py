@@ -13,9 +13,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from exitpoll.data.batching import Text, Tokens, lengths_of, mask_of, padded, split_pairs
-from exitpoll.errors import InputError, MissingExtraError
 from exitpoll.engine.manifest import TOKENIZER, Manifest
-from exitpoll.engine.runtime import Opened
+from exitpoll.engine.runtime import LoadedModel
+from exitpoll.errors import InputError, MissingExtraError
 
 if TYPE_CHECKING:
     from onnxruntime import InferenceSession, SessionOptions
@@ -43,8 +43,8 @@ class OnnxRuntime:
             threads: How many threads to use; as many as there are cores by default.
         """
         self.threads, self.device = threads or _cores(), "cpu"
-        self.name, self.model, self.padding = manifest.runtime, manifest.model, manifest.padding
-        self.layers: Sequence[int] = tuple(manifest.exits)
+        self.name, self.fingerprint, self.padding = manifest.runtime, manifest.fingerprint, manifest.padding
+        self.exit_layers: Sequence[int] = tuple(manifest.exit_layers)
         self.classes, self.problem_type = len(manifest.label_names), manifest.problem_type
         places = list(zip(manifest.layers, manifest.branches, strict=True))
         self.shares_layers = len(places) > 1 and len(set(places)) == 1
@@ -74,7 +74,7 @@ class OnnxRuntime:
             [hidden] = stage({"hidden": hidden, "branch": branch, **state.context})
         return OnnxState(hidden, state.lengths, state.mask, state.context)
 
-    def answer(self, state: OnnxState, exit_number: int, rows: NDArray | None = None) -> NDArray:
+    def logits_at(self, state: OnnxState, exit_number: int, rows: NDArray | None = None) -> NDArray:
         """Ask the head of an exit about all rows, or some."""
         hidden, mask = (state.hidden, state.mask) if rows is None else (state.hidden[rows], state.mask[rows])
         return self._heads[exit_number]({"hidden": hidden, "mask": mask})[0]
@@ -146,7 +146,7 @@ def _session_options(threads: int, *, alone: bool = False) -> SessionOptions:
     return options
 
 
-def open_exported(folder: Path, threads: int | None = None) -> Opened:
+def load_exported(folder: Path, threads: int | None = None) -> LoadedModel:
     """Open an export.
 
     Args:
@@ -158,10 +158,10 @@ def open_exported(folder: Path, threads: int | None = None) -> Opened:
     """
     manifest = Manifest.load(folder)
     runtime = OnnxRuntime(folder, manifest, threads)
-    return Opened(runtime, _tokenise_with(folder, manifest), manifest.label_names)
+    return LoadedModel(runtime, _tokenize_with(folder, manifest), manifest.label_names)
 
 
-def _tokenise_with(folder: Path, manifest: Manifest) -> Callable[[Sequence[Text]], Tokens]:
+def _tokenize_with(folder: Path, manifest: Manifest) -> Callable[[Sequence[Text]], Tokens]:
     """Turn texts into token ids as transformers does with the same tokenizer."""
     from tokenizers import Tokenizer
 
@@ -173,10 +173,10 @@ def _tokenise_with(folder: Path, manifest: Manifest) -> Callable[[Sequence[Text]
     tokenizer.enable_truncation(manifest.max_length, direction=manifest.truncation_side)
     with_types = "token_type_ids" in manifest.padding
 
-    def tokenise(texts: Sequence[Text]) -> Tokens:
+    def tokenize(texts: Sequence[Text]) -> Tokens:
         first, second = split_pairs(texts)
         encoded = tokenizer.encode_batch_fast(first if second is None else list(zip(first, second, strict=True)))
         tokens = {"input_ids": [each.ids for each in encoded]}
         return {**tokens, "token_type_ids": [each.type_ids for each in encoded]} if with_types else tokens
 
-    return tokenise
+    return tokenize

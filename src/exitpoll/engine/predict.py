@@ -17,11 +17,11 @@ from pathlib import Path
 from typing import Any, BinaryIO, Literal
 
 from exitpoll.data.columns import find_text_columns
+from exitpoll.data.readers import READERS, Row, checked
+from exitpoll.data.writers import WRITERS, check_kind, finish
 from exitpoll.engine.engine import Engine, Prediction, Text, check_text
 from exitpoll.errors import InputError
 from exitpoll.files import read_json, write_json
-from exitpoll.data.readers import READERS, Row, checked
-from exitpoll.data.writers import WRITERS, check_kind, finish
 
 BLOCK = 8192  # rows that are answered and written together
 

@@ -14,18 +14,18 @@ from numpy.typing import NDArray
 
 from exitpoll.data.batching import Advance, Text, Tokens, batches, lengths_of, pick
 from exitpoll.data.splits import Texts
-from exitpoll.errors import InputError
-from exitpoll.engine.runtime import Opened, Runtime
 from exitpoll.decide.trace import Trace, create
+from exitpoll.engine.runtime import LoadedModel, Runtime
+from exitpoll.errors import InputError
 
 _PACKAGES = {"torch": ("torch", "transformers"), "onnx": ("onnxruntime",)}  # whose versions a trace names
-SHARD = 16_384  # texts that are tokenised and sorted by length at a time
+SHARD = 16_384  # texts that are tokenized and sorted by length at a time
 TIMED = 32  # texts on which the exits are timed
 ATTEMPTS = 4  # at each of them; the fastest counts
 
 
 def record(
-    model: Opened,
+    model: LoadedModel,
     texts: Texts,
     path: str | Path,
     *,
@@ -36,7 +36,7 @@ def record(
     """Ask every exit about every text and write a trace, with memory for one shard of the texts at a time.
 
     Args:
-        model: What `open_model` gives.
+        model: What `load_model` gives.
         texts: The texts, with labels or without.
         path: The file to write.
         about: What else is to be known of the trace: data, split, metric.
@@ -51,7 +51,7 @@ def record(
     if batch_size < 1:
         raise InputError(f"batch_size {batch_size} must be at least 1")
     runtime, given = model.runtime, given_texts(texts)
-    shapes: dict[str, Any] = {"logits": ((len(texts), len(runtime.layers), runtime.classes), np.float32)}
+    shapes: dict[str, Any] = {"logits": ((len(texts), len(runtime.exit_layers), runtime.classes), np.float32)}
     if texts.labels is not None:
         shapes["labels"] = (texts.labels.shape, texts.labels.dtype)
     sample = np.linspace(0, len(texts) - 1, min(TIMED, len(texts))).astype(int)
@@ -62,15 +62,15 @@ def record(
         **{name: version(name) for name in ("exitpoll", *_PACKAGES.get(runtime.name.split()[0], ()))},
         "threads": runtime.threads,
         "device": runtime.device,
-        "milliseconds": time_exits(runtime, model.tokenise([given[row] for row in sample])),
+        "milliseconds": time_exits(runtime, model.tokenize([given[row] for row in sample])),
         **(about or {}),
     }
-    with create(path, shapes, layers=runtime.layers, about=known) as arrays:
+    with create(path, shapes, exit_layers=runtime.exit_layers, about=known) as arrays:
         if texts.labels is not None:
             arrays["labels"][:] = texts.labels
         done = 0
         for start in range(0, len(texts), SHARD):
-            tokens = model.tokenise(given[start : start + SHARD])
+            tokens = model.tokenize(given[start : start + SHARD])
             for rows in batches(lengths_of(tokens), batch_size):
                 arrays["logits"][start + rows] = exit_logits(runtime, pick(tokens, rows))
                 done += len(rows)
@@ -80,7 +80,7 @@ def record(
 
 
 def record_in_memory(
-    model: Opened,
+    model: LoadedModel,
     texts: Texts,
     *,
     about: Mapping[str, Any] | None = None,
@@ -90,7 +90,7 @@ def record_in_memory(
     """Ask every exit about every text without keeping a file.
 
     Args:
-        model: What `open_model` gives.
+        model: What `load_model` gives.
         texts: The texts, with labels or without.
         about: What else is to be known of the trace.
         batch_size: Texts in a batch.
@@ -102,7 +102,7 @@ def record_in_memory(
     with tempfile.TemporaryDirectory() as scratch:
         path = Path(scratch) / "trace.safetensors"
         trace = record(model, texts, path, about=about, batch_size=batch_size, advance=advance)
-        return Trace(np.array(trace.logits), texts.labels, trace.layers, trace.about)
+        return Trace(np.array(trace.logits), texts.labels, trace.exit_layers, trace.about)
 
 
 def given_texts(texts: Texts) -> list[Text]:
@@ -112,7 +112,7 @@ def given_texts(texts: Texts) -> list[Text]:
         texts: The texts.
 
     Returns:
-        What tokenisers and engines take.
+        What tokenizers and engines take.
     """
     return list(texts.first) if texts.second is None else list(zip(texts.first, texts.second, strict=True))
 
@@ -141,7 +141,7 @@ def time_exits(runtime: Runtime, tokens: Tokens) -> list[float]:
         Mean milliseconds from the token ids to the answer of each exit, (exits,).
     """
     alone = [pick(tokens, np.array([row])) for row in range(len(tokens["input_ids"]))]
-    times = np.zeros((ATTEMPTS, len(alone), len(runtime.layers)))
+    times = np.zeros((ATTEMPTS, len(alone), len(runtime.exit_layers)))
     for attempt in times:
         for row, text in enumerate(alone):
             started = time.perf_counter()
@@ -154,6 +154,6 @@ def time_exits(runtime: Runtime, tokens: Tokens) -> list[float]:
 def _walk(runtime: Runtime, tokens: Tokens) -> Iterator[NDArray]:
     """Run a batch through all layers: the logits of each exit, (texts, classes)."""
     state, depth = runtime.embed(tokens), 0
-    for number, layer in enumerate(runtime.layers):
+    for number, layer in enumerate(runtime.exit_layers):
         state, depth = runtime.advance(state, range(depth + 1, layer + 1)), layer
-        yield runtime.answer(state, number)
+        yield runtime.logits_at(state, number)

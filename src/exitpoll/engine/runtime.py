@@ -19,13 +19,13 @@ class Runtime(Protocol):
     """
 
     name: str  # "torch float32", "onnx int8", …: traces and policies of one do not serve another
-    layers: Sequence[int]  # of each exit
+    exit_layers: Sequence[int]  # of each exit
     classes: int
     problem_type: str
     shares_layers: bool  # whether texts of different depths can run in one call
 
     @property
-    def model(self) -> str:
+    def fingerprint(self) -> str:
         """What tells the weights from any others."""
 
     @property
@@ -42,7 +42,7 @@ class Runtime(Protocol):
     def advance(self, state: Any, layers: Sequence[int]) -> Any:
         """Run some layers, counted from 1, one after another."""
 
-    def answer(self, state: Any, exit_number: int, rows: NDArray | None = None) -> NDArray:
+    def logits_at(self, state: Any, exit_number: int, rows: NDArray | None = None) -> NDArray:
         """Ask the head of an exit about all rows, or some: logits, (texts, classes)."""
 
     def gather(self, parts: Sequence[tuple[Any, NDArray | None]]) -> Any:
@@ -50,11 +50,11 @@ class Runtime(Protocol):
 
 
 @dataclass(frozen=True)
-class Opened:
+class LoadedModel:
     """A model, ready to read texts."""
 
     runtime: Runtime
-    tokenise: Callable[[Sequence[Text]], Tokens]  # truncated as in training
+    tokenize: Callable[[Sequence[Text]], Tokens]  # truncated as in training
     label_names: Sequence[str]  # the classes, in their order
     summary: Mapping[str, Any] = field(default_factory=dict)  # of its training
 
@@ -72,4 +72,4 @@ class Opened:
     @property
     def source(self) -> dict[str, str]:
         """What traces and policies note of the model that they are for."""
-        return {"model": self.runtime.model, "runtime": self.runtime.name}
+        return {"fingerprint": self.runtime.fingerprint, "runtime": self.runtime.name}

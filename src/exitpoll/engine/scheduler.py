@@ -21,9 +21,9 @@ from numpy.typing import NDArray
 
 from exitpoll.data.batching import Tokens, lengths_of
 from exitpoll.decide.decisions import probability_of
+from exitpoll.decide.metrics import predictions
 from exitpoll.decide.policy import Policy
 from exitpoll.engine.runtime import Runtime
-from exitpoll.decide.metrics import predictions
 
 FULL_TOKENS = 512  # tokens in a call beyond which larger calls are hardly faster
 CALL_TOKENS = 48  # what a call costs beside its tokens, in tokens
@@ -35,14 +35,14 @@ Key = tuple[int, int]  # who may wait together: depth, 0 where layers share thei
 
 @dataclass(frozen=True)
 class Batch:
-    """Tokenised texts that start together."""
+    """Tokenized texts that start together."""
 
     numbers: NDArray  # (texts,) the number of each text
     tokens: Tokens
 
 
 @dataclass(frozen=True)
-class Left:
+class Departure:
     """Texts that leave together."""
 
     numbers: NDArray  # (texts,) the number of each text
@@ -79,7 +79,7 @@ class _Group:
         return _Group(self.numbers[texts], self.lengths[texts], depth, self.history[texts], self.state, rows)
 
 
-class Flow:
+class Scheduler:
     """Texts on their way through a model; one for each job."""
 
     def __init__(self, runtime: Runtime, policy: Policy, batch_size: int, *, refill: bool = True) -> None:
@@ -92,9 +92,12 @@ class Flow:
             refill: Whether texts may wait for others.
         """
         self.runtime, self.policy, self.batch_size, self.refill = runtime, policy, batch_size, refill
-        self.levels, self.ends = policy.levels(len(runtime.layers)).tolist(), policy.ends(runtime.layers).tolist()
-        asked = [self.ends.index(True)] if policy.threshold is None else range(len(runtime.layers))
-        self.exits = {runtime.layers[number]: number for number in asked}  # whoever never leaves asks one head
+        self.levels, self.ends = (
+            policy.levels(len(runtime.exit_layers)).tolist(),
+            policy.ends(runtime.exit_layers).tolist(),
+        )
+        asked = [self.ends.index(True)] if policy.threshold is None else range(len(runtime.exit_layers))
+        self.exits = {runtime.exit_layers[number]: number for number in asked}  # whoever never leaves asks one head
         depths = np.arange(max(self.exits))
         following = np.array(sorted(self.exits))[np.searchsorted(sorted(self.exits), depths, side="right")]
         self.next_exit = following if runtime.shares_layers else following.tolist()  # after each depth
@@ -102,11 +105,11 @@ class Flow:
         self.since: dict[Key, int] = {}  # how many texts had started when the first began to wait
         self.started = 0
 
-    def run(self, batches: Iterable[Batch]) -> Iterator[Left]:
+    def run(self, batches: Iterable[Batch]) -> Iterator[Departure]:
         """Send batches through.
 
         Args:
-            batches: Tokenised texts, those of like length next to each other.
+            batches: Tokenized texts, those of like length next to each other.
 
         Yields:
             Texts, as they leave.
@@ -122,11 +125,11 @@ class Flow:
     def _start(self, batch: Batch) -> _Group:
         """Embed a batch."""
         texts, runtime = len(batch.numbers), self.runtime
-        history = np.zeros((texts, len(runtime.layers), runtime.classes), dtype=np.float32)
+        history = np.zeros((texts, len(runtime.exit_layers), runtime.classes), dtype=np.float32)
         depth = np.zeros(texts, dtype=np.int64) if runtime.shares_layers else 0
         return _Group(batch.numbers, lengths_of(batch.tokens), depth, history, runtime.embed(batch.tokens))
 
-    def _go_on(self, group: _Group | None) -> Iterator[Left]:
+    def _go_on(self, group: _Group | None) -> Iterator[Departure]:
         """Run a group layer by layer until it has left or too few are left of it to go on alone."""
         while group is not None:
             self._advance(group)
@@ -147,12 +150,12 @@ class Flow:
 
     # ---- heads and decisions ----------------------------------------------------------------------------------------
 
-    def _ask(self, group: _Group) -> tuple[list[Left], NDArray | None]:
+    def _ask(self, group: _Group) -> tuple[list[Departure], NDArray | None]:
         """Ask the heads at this depth: who leaves, and which texts stay; None for all."""
         left, stays = [], None
         for number, here in self._exits_of(group):
             history = group.history if here is None else group.history[here]
-            history[:, number] = self.runtime.answer(group.state, number, here)
+            history[:, number] = self.runtime.logits_at(group.state, number, here)
             leaving, answer = self._decide(history, number)
             if here is not None:
                 group.history[here] = history
@@ -162,7 +165,9 @@ class Flow:
                 stays[leaving] = False
                 heads = group.history[leaving, number]
                 probability = probability_of(heads, answer, self.policy.problem_type)
-                left.append(Left(group.numbers[leaving], number, answer, probability, np.isfinite(heads).all(axis=1)))
+                left.append(
+                    Departure(group.numbers[leaving], number, answer, probability, np.isfinite(heads).all(axis=1))
+                )
         return left, None if stays is None else np.flatnonzero(stays)
 
     def _exits_of(self, group: _Group) -> list[tuple[int, NDArray | None]]:

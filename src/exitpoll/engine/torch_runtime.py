@@ -16,10 +16,10 @@ from torch.nn import functional
 from transformers import PreTrainedTokenizerBase
 
 from exitpoll.data.batching import Tokens, lengths_of, mask_of, padded
+from exitpoll.engine.runtime import LoadedModel
 from exitpoll.models.encoders import Context
 from exitpoll.models.model import EarlyExitModel
-from exitpoll.engine.runtime import Opened
-from exitpoll.models.tokenizer import padding_of, readable_length, tokenise_all
+from exitpoll.models.tokenizer import padding_of, readable_length, tokenize_all
 
 
 @dataclass(frozen=True)
@@ -42,17 +42,17 @@ class TorchRuntime:
             model: The model; it is put into evaluation mode.
             padding: What to pad each kind of tokens with.
         """
-        self.weights, self.padding = model.eval(), padding
+        self.model, self.padding = model.eval(), padding
         config = model.config
         self.name = f"torch {str(model.dtype).removeprefix('torch.')}"
-        self.layers: Sequence[int] = tuple(config.exits)
+        self.exit_layers: Sequence[int] = tuple(config.exit_layers)
         self.classes, self.problem_type = config.num_labels, config.problem_type
         self.shares_layers = model.family.shares_layers(config.encoder)
 
     @cached_property
-    def model(self) -> str:
+    def fingerprint(self) -> str:
         """A fingerprint of the weights."""
-        return fingerprint(self.weights)
+        return fingerprint_of(self.model)
 
     @property
     def threads(self) -> int:
@@ -62,33 +62,33 @@ class TorchRuntime:
     @property
     def device(self) -> str:
         """Where the model runs."""
-        return str(self.weights.device)
+        return str(self.model.device)
 
     @torch.inference_mode()
     def embed(self, tokens: Tokens) -> TorchState:
         """Pad texts to the longest and embed them."""
         lengths = lengths_of(tokens)
-        longest, device = int(lengths.max()), self.weights.device
+        longest, device = int(lengths.max()), self.model.device
         given = {
             name: torch.from_numpy(padded(column, longest, self.padding[name])).to(device)
             for name, column in tokens.items()
         }
-        return self._state(self.weights.family.embed(self.weights.encoder, given), lengths)
+        return self._state(self.model.family.embed(self.model.encoder, given), lengths)
 
     @torch.inference_mode()
     def advance(self, state: TorchState, layers: Sequence[int]) -> TorchState:
         """Run some layers, counted from 1, one after another."""
-        hidden, run, encoder = state.hidden, self.weights.family.layer, self.weights.encoder
+        hidden, run, encoder = state.hidden, self.model.family.layer, self.model.encoder
         for layer in layers:
             hidden = run(encoder, hidden, state.context, layer - 1)
         return TorchState(hidden, state.lengths, state.mask, state.context)
 
     @torch.inference_mode()
-    def answer(self, state: TorchState, exit_number: int, rows: NDArray | None = None) -> NDArray:
+    def logits_at(self, state: TorchState, exit_number: int, rows: NDArray | None = None) -> NDArray:
         """Ask the head of an exit about all rows, or some."""
-        read = self.weights.family.read(self.weights.encoder, _rows(state.hidden, rows))
+        read = self.model.family.read(self.model.encoder, _rows(state.hidden, rows))
         mask = None if state.mask is None else _rows(state.mask, rows)
-        return self.weights.answer(exit_number, read, mask).float().cpu().numpy()
+        return self.model.logits_at(exit_number, read, mask).float().cpu().numpy()
 
     @torch.inference_mode()
     def gather(self, parts: Sequence[tuple[TorchState, NDArray | None]]) -> TorchState:
@@ -105,7 +105,7 @@ class TorchRuntime:
         mask = None
         if lengths.min() < hidden.shape[1]:
             mask = torch.from_numpy(mask_of(lengths, hidden.shape[1])).to(hidden.device)
-        return TorchState(hidden, lengths, mask, self.weights.family.context(self.weights.encoder, hidden, mask))
+        return TorchState(hidden, lengths, mask, self.model.family.context(self.model.encoder, hidden, mask))
 
 
 def _rows(tensor: Tensor, rows: NDArray | None) -> Tensor:
@@ -113,7 +113,7 @@ def _rows(tensor: Tensor, rows: NDArray | None) -> Tensor:
     return tensor if rows is None else tensor[torch.from_numpy(rows).to(tensor.device)]
 
 
-def fingerprint(model: EarlyExitModel) -> str:
+def fingerprint_of(model: EarlyExitModel) -> str:
     """Tell a model's weights from any others, wherever they are kept.
 
     Args:
@@ -129,9 +129,9 @@ def fingerprint(model: EarlyExitModel) -> str:
     return digest.hexdigest()[:16]
 
 
-def opened(
+def loaded_model(
     model: EarlyExitModel, tokenizer: PreTrainedTokenizerBase, summary: Mapping[str, Any] | None = None
-) -> Opened:
+) -> LoadedModel:
     """Make a model in memory ready to read texts.
 
     Args:
@@ -140,12 +140,12 @@ def opened(
         summary: Of its training.
 
     Returns:
-        What `open_model` gives for a folder.
+        What `load_model` gives for a folder.
     """
     config = model.config
-    return Opened(
+    return LoadedModel(
         TorchRuntime(model, padding_of(tokenizer)),
-        partial(tokenise_all, tokenizer=tokenizer, max_length=readable_length(config.encoder, config.max_length)),
+        partial(tokenize_all, tokenizer=tokenizer, max_length=readable_length(config.encoder, config.max_length)),
         [config.id2label[number] for number in range(config.num_labels)],
         summary or {},
     )

@@ -9,26 +9,26 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from exitpoll.export.merge import assemble
 from exitpoll.data.batching import Text
-from exitpoll.decide.calibrate import calibrate
-from exitpoll.models.card import CARD, model_card
 from exitpoll.data.splits import Texts
-from exitpoll.errors import InputError
-from exitpoll.engine.manifest import MANIFEST
-from exitpoll.export.graphs import export, probe_texts
-from exitpoll.files import check_free, publish, put_back, write_text
-from exitpoll.models.model import EarlyExitModel
-from exitpoll.engine.loading import read_summary
-from exitpoll.decide.policy import Policy
+from exitpoll.decide.calibrate import calibrate
 from exitpoll.decide.guarantee import Promise
-from exitpoll.export.quantize import TEXTS, quantise
-from exitpoll.engine.record import given_texts, record, record_in_memory
-from exitpoll.engine.runtime import Opened
 from exitpoll.decide.metrics import METRICS, predictions
-from exitpoll.models.tokenizer import load_tokenizer
-from exitpoll.engine.torch_runtime import opened
+from exitpoll.decide.policy import Policy
 from exitpoll.decide.trace import Trace
+from exitpoll.engine.loading import read_summary
+from exitpoll.engine.manifest import MANIFEST
+from exitpoll.engine.record import given_texts, record, record_in_memory
+from exitpoll.engine.runtime import LoadedModel
+from exitpoll.engine.torch_runtime import loaded_model
+from exitpoll.errors import InputError
+from exitpoll.export.graphs import export, probe_texts
+from exitpoll.export.merge import assemble
+from exitpoll.export.quantize import TEXTS, quantize
+from exitpoll.files import check_free, publish, put_back, write_text
+from exitpoll.models.card import CARD, model_card
+from exitpoll.models.model import EarlyExitModel
+from exitpoll.models.tokenizer import load_tokenizer
 
 OnProgress = Callable[[str, int, int], None]  # (what is being done, how much of it, of how much)
 
@@ -65,7 +65,7 @@ def deliver(
     Args:
         model: The trained folder.
         to: The folder to write.
-        int8: Whether to quantise weights and activations.
+        int8: Whether to quantize weights and activations.
         texts: Calibration texts; the ranges of int8 activations are measured on them too, on random words without.
         about: What is known of these texts: data, split, metric.
         overwrite: Whether an older export may be replaced.
@@ -129,7 +129,7 @@ def _say_nothing(what: str, done: int, of: int) -> None:
 
 def _write(
     source: _Source, work: Path, texts: Sequence[Text] | None, int8: bool, show: OnProgress
-) -> tuple[Opened, Path]:
+) -> tuple[LoadedModel, Path]:
     """Write the stages, and say where."""
     prepared = work / "float32"
     prepared.mkdir(parents=True)
@@ -138,7 +138,7 @@ def _write(
         whole, prepared = prepared, work / "int8"
         prepared.mkdir()
         some = probe_texts(source.tokenizer, TEXTS) if texts is None else texts
-        quantise(whole, prepared, some, advance=partial(show, "measuring ranges"))
+        quantize(whole, prepared, some, advance=partial(show, "measuring ranges"))
     if source.summary is not None:
         shutil.copy(source.summary, prepared)
     return assemble(prepared), prepared
@@ -146,7 +146,7 @@ def _write(
 
 def _measure(
     source: _Source,
-    exported: Opened,
+    exported: LoadedModel,
     texts: Texts,
     about: Mapping[str, Any],
     prepared: Path,
@@ -154,7 +154,7 @@ def _measure(
     show: OnProgress,
 ) -> Delivered:
     """Ask model and export about the calibration texts, and calibrate the policy anew."""
-    model, path = opened(source.model, source.tokenizer), prepared / "calibration.safetensors"
+    model, path = loaded_model(source.model, source.tokenizer), prepared / "calibration.safetensors"
     before = record_in_memory(model, texts, about=about, advance=partial(show, "asking the model"))
     after = record(exported, texts, path, about=about, advance=partial(show, "asking the export"))
     try:
@@ -185,11 +185,11 @@ def _metric(certificate: Mapping[str, Any]) -> str | None:
     return certificate["metric"] if certificate["metric"] in METRICS else None
 
 
-def _carried(policy: Policy, exported: Opened) -> Policy | None:
+def _carried(policy: Policy, exported: LoadedModel) -> Policy | None:
     """Let a policy go with an export in float32, or with any if it was never calibrated."""
     if not policy.source:
         return policy
-    same = {"model": exported.runtime.model, "runtime": "torch float32"}
+    same = {"fingerprint": exported.runtime.fingerprint, "runtime": "torch float32"}
     if exported.runtime.name != "onnx float32" or not same.items() <= dict(policy.source).items():
         return None
     certificate = dict(policy.certificate or {})

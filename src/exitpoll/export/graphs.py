@@ -25,15 +25,15 @@ from torch.utils import _pytree as pytree
 from transformers import PreTrainedTokenizerBase
 
 from exitpoll.data.batching import Advance, batches, lengths_of, pick
-from exitpoll.models.encoders import Context
-from exitpoll.errors import InputError, MissingExtraError
 from exitpoll.engine.manifest import TOKENIZER, Manifest
-from exitpoll.models.model import EarlyExitModel
-from exitpoll.engine.onnx_runtime import open_exported
+from exitpoll.engine.onnx_runtime import load_exported
 from exitpoll.engine.record import exit_logits
-from exitpoll.engine.runtime import Opened
+from exitpoll.engine.runtime import LoadedModel
+from exitpoll.engine.torch_runtime import fingerprint_of, loaded_model
+from exitpoll.errors import InputError, MissingExtraError
+from exitpoll.models.encoders import Context
+from exitpoll.models.model import EarlyExitModel
 from exitpoll.models.tokenizer import padding_of, readable_length
-from exitpoll.engine.torch_runtime import fingerprint, opened
 
 OPSET = 23  # the first with an operator for attention
 EXAMPLES = ((3, 7), (5, 11))  # (texts, tokens): dimensions that differ between the two are dynamic
@@ -71,7 +71,7 @@ class _Whole(_Embedding):
     def forward(self, *columns: Tensor) -> Tensor:
         tokens = dict(zip(self.names, columns, strict=True))
         *_, (number, hidden) = self.model.walk_exits(tokens)
-        return self.model.answer(number, hidden, tokens["attention_mask"])
+        return self.model.logits_at(number, hidden, tokens["attention_mask"])
 
 
 class _Context(nn.Module):
@@ -109,7 +109,7 @@ class _Head(nn.Module):
         self.model, self.exit_number = model, exit_number
 
     def forward(self, hidden: Tensor, mask: Tensor) -> Tensor:
-        return self.model.answer(self.exit_number, self.model.family.read(self.model.encoder, hidden), mask)
+        return self.model.logits_at(self.exit_number, self.model.family.read(self.model.encoder, hidden), mask)
 
 
 def export(
@@ -118,7 +118,7 @@ def export(
     folder: str | Path,
     *,
     advance: Advance | None = None,
-) -> Opened:
+) -> LoadedModel:
     """Write a model as ONNX stages in float32, with its tokenizer, and make sure that they say what the model says.
 
     Args:
@@ -128,7 +128,7 @@ def export(
         advance: Called after every stage.
 
     Returns:
-        The export, opened.
+        The export, loaded.
     """
     for package in ("onnx", "onnxscript", "onnxruntime"):
         if find_spec(package) is None:
@@ -150,8 +150,8 @@ def export(
         if advance is not None:
             advance(number, len(stages))
     manifest.save(folder)
-    exported = open_exported(folder)
-    _compare(opened(model, tokenizer), exported, probe_texts(tokenizer))
+    exported = load_exported(folder)
+    _compare(loaded_model(model, tokenizer), exported, probe_texts(tokenizer))
     return exported
 
 
@@ -175,14 +175,14 @@ def probe_texts(tokenizer: PreTrainedTokenizerBase, count: int = PROBES, seed: i
 def _manifest(model: EarlyExitModel, tokenizer: PreTrainedTokenizerBase) -> Manifest:
     """Name the files; layers that share weights and exits that share a head share a file."""
     config = model.config
-    sets = [model.family.weights(config.encoder, index) for index in range(config.exits[-1])]
-    native = len(config.exits) - 1 if config.native_head else None
-    heads = [0 if config.shared_head and number != native else number for number in range(len(config.exits))]
+    sets = [model.family.weight_set(config.encoder, index) for index in range(config.exit_layers[-1])]
+    native = len(config.exit_layers) - 1 if config.native_head else None
+    heads = [0 if config.shared_head and number != native else number for number in range(len(config.exit_layers))]
     given = set(tokenizer("a")) - {"attention_mask"}
     return Manifest(
         precision="float32",
-        model=fingerprint(model),
-        exits=list(config.exits),
+        fingerprint=fingerprint_of(model),
+        exit_layers=list(config.exit_layers),
         label_names=[config.id2label[number] for number in range(config.num_labels)],
         problem_type=config.problem_type,
         max_length=readable_length(config.encoder, config.max_length),
@@ -212,7 +212,7 @@ def _stages(model: EarlyExitModel, manifest: Manifest) -> Iterator[Stage]:
     yield Stage(manifest.context, _Context(model), seen, list(shared))
     for file, index in _first(manifest.layers).items():
         layer = _Layer(model, contexts[0], index)
-        number = model.family.weights(model.config.encoder, index)
+        number = model.family.weight_set(model.config.encoder, index)
         yield Stage(file, layer, {"hidden": seen["hidden"], **shared}, ["hidden_out"], number)
     for file, number in _first(manifest.heads).items():
         yield Stage(file, _Head(model, number), seen, ["logits"], number)
@@ -327,10 +327,10 @@ def _as_arguments(module: nn.Module, shapes: list[dict[int, Any]]) -> tuple:
     return tuple(shapes)
 
 
-def _compare(model: Opened, exported: Opened, texts: Sequence[str]) -> None:
+def _compare(model: LoadedModel, exported: LoadedModel, texts: Sequence[str]) -> None:
     """Refuse an export that does not say what the model says."""
-    tokens = model.tokenise(texts)
-    for name, column in exported.tokenise(texts).items():
+    tokens = model.tokenize(texts)
+    for name, column in exported.tokenize(texts).items():
         if list(map(list, column)) != list(map(list, tokens[name])):
             raise InputError(f"the exported tokenizer gives other {name} than transformers does")
     worst, largest = 0.0, 0.0

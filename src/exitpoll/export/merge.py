@@ -15,11 +15,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from exitpoll.errors import InputError
 from exitpoll.engine.manifest import Manifest
-from exitpoll.engine.onnx_runtime import open_exported
+from exitpoll.engine.onnx_runtime import load_exported
 from exitpoll.engine.record import exit_logits
-from exitpoll.engine.runtime import Opened
+from exitpoll.engine.runtime import LoadedModel
+from exitpoll.errors import InputError
 
 Graph = Any  # an onnx.GraphProto
 Model = Any  # an onnx.ModelProto
@@ -30,16 +30,16 @@ PROBES = ["a", "one two three", "as many words as it takes to have a longer text
 TOLERANCE = 1e-4
 
 
-def assemble(folder: Path) -> Opened:
+def assemble(folder: Path) -> LoadedModel:
     """Replace the layers of an export by as few files as will hold them, and make sure that they say the same.
 
     Args:
         folder: The folder of the export, every layer still a file of its own.
 
     Returns:
-        The export, opened.
+        The export, loaded.
     """
-    manifest, expected = Manifest.load(folder), _answers(open_exported(folder))
+    manifest, expected = Manifest.load(folder), _answers(load_exported(folder))
     files = sorted(set(manifest.layers))
     places = {}
     for number, names in enumerate(_shares(folder, files), start=1):
@@ -53,15 +53,15 @@ def assemble(folder: Path) -> Opened:
     ).save(folder)
     for name in files:
         (folder / name).unlink()
-    opened = open_exported(folder)
-    if not np.allclose(_answers(opened), expected, rtol=TOLERANCE, atol=TOLERANCE):
+    loaded = load_exported(folder)
+    if not np.allclose(_answers(loaded), expected, rtol=TOLERANCE, atol=TOLERANCE):
         raise InputError("the layers say something else in one graph than on their own")
-    return opened
+    return loaded
 
 
-def _answers(opened: Opened) -> NDArray:
+def _answers(loaded: LoadedModel) -> NDArray:
     """Ask every exit about a few texts."""
-    return exit_logits(opened.runtime, opened.tokenise(PROBES))
+    return exit_logits(loaded.runtime, loaded.tokenize(PROBES))
 
 
 def _shares(folder: Path, files: Sequence[str]) -> Iterator[list[str]]:

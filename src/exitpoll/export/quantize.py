@@ -1,6 +1,6 @@
 """Turn an export into int8: weights of eight bits, and activations by ranges that are measured once.
 
-ONNX Runtime's own dynamic quantisation scales every tensor by what is in it, so what a text is answered would depend on
+ONNX Runtime's own dynamic quantization scales every tensor by what is in it, so what a text is answered would depend on
 which others are in its batch. Here the ranges are measured on some texts and then fixed: a text is answered the same in
 any company, and no time is spent on looking for the range. Weights have a scale for each column, and seven of their
 eight bits are used, for the sums of processors without VNNI would overflow otherwise.
@@ -20,10 +20,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from exitpoll.data.batching import Advance, Text, batches, lengths_of, pick
-from exitpoll.errors import InputError
 from exitpoll.engine.manifest import TOKENIZER, Manifest
-from exitpoll.engine.onnx_runtime import OnnxRuntime, open_exported
-from exitpoll.engine.runtime import Opened
+from exitpoll.engine.onnx_runtime import OnnxRuntime, load_exported
+from exitpoll.engine.runtime import LoadedModel
+from exitpoll.errors import InputError
 
 Graph = Any  # an onnx.ModelProto
 Node = Any  # an onnx.NodeProto
@@ -32,7 +32,7 @@ TEXTS = 512  # on which ranges are measured, at most
 BATCH = 16
 
 
-def quantise(source: Path, folder: Path, texts: Sequence[Text], *, advance: Advance | None = None) -> Opened:
+def quantize(source: Path, folder: Path, texts: Sequence[Text], *, advance: Advance | None = None) -> LoadedModel:
     """Write an int8 export of a float32 export.
 
     Args:
@@ -42,23 +42,23 @@ def quantise(source: Path, folder: Path, texts: Sequence[Text], *, advance: Adva
         advance: Called after every batch of texts.
 
     Returns:
-        The export, opened.
+        The export, loaded.
     """
     if not texts:
         raise InputError("there are no texts to measure the ranges of activations on")
     manifest = Manifest.load(source)
-    opened = open_exported(source)
-    assert isinstance(opened.runtime, OnnxRuntime)
+    loaded = load_exported(source)
+    assert isinstance(loaded.runtime, OnnxRuntime)
     stages = {name: _Measured(source / name) for name in {*manifest.layers, *manifest.heads}}
     chosen = [texts[row] for row in np.linspace(0, len(texts) - 1, min(TEXTS, len(texts))).astype(int)]
-    tokens, done = opened.tokenise(chosen), 0
+    tokens, done = loaded.tokenize(chosen), 0
     for rows in batches(lengths_of(tokens), BATCH):
-        state = opened.runtime.embed(pick(tokens, rows))
+        state = loaded.runtime.embed(pick(tokens, rows))
         for layer, name in enumerate(manifest.layers, start=1):
             stages[name].see({"hidden": state.hidden, **state.context})
-            state = opened.runtime.advance(state, [layer])
+            state = loaded.runtime.advance(state, [layer])
             for number, head in enumerate(manifest.heads):
-                if manifest.exits[number] == layer:
+                if manifest.exit_layers[number] == layer:
                     stages[head].see({"hidden": state.hidden, "mask": state.mask})
         done += len(rows)
         if advance is not None:
@@ -68,14 +68,14 @@ def quantise(source: Path, folder: Path, texts: Sequence[Text], *, advance: Adva
     for name in (TOKENIZER, manifest.embedding, manifest.context):
         shutil.copy(source / name, folder / name)
     replace(manifest, precision="int8").save(folder)
-    return open_exported(folder)
+    return load_exported(folder)
 
 
 class _Measured:
     """A graph with int8 weights that looks for the ranges of its activations."""
 
     def __init__(self, path: Path) -> None:
-        """Quantise the weights of a float32 graph."""
+        """Quantize the weights of a float32 graph."""
         from onnx import TensorProto, helper
         from onnxruntime import InferenceSession
 
@@ -119,7 +119,7 @@ class _Measured:
 
 
 def with_int8_weights(path: Path) -> Graph:
-    """Let ONNX Runtime fold constants, then quantise the weights of all products.
+    """Let ONNX Runtime fold constants, then quantize the weights of all products.
 
     Args:
         path: A graph in float32.
@@ -132,19 +132,19 @@ def with_int8_weights(path: Path) -> Graph:
     from onnxruntime.quantization import QuantType, quantize_dynamic
 
     with tempfile.TemporaryDirectory() as scratch:
-        folded, quantised = f"{scratch}/folded.onnx", f"{scratch}/quantised.onnx"
+        folded, quantized = f"{scratch}/folded.onnx", f"{scratch}/quantized.onnx"
         options = SessionOptions()
         options.log_severity_level = 3  # errors
         options.graph_optimization_level = GraphOptimizationLevel.ORT_ENABLE_BASIC
         options.optimized_model_filepath = folded
         InferenceSession(str(path), options, providers=["CPUExecutionProvider"])
         graph = onnx.load(folded)
-        del graph.graph.value_info[:]  # shapes that the quantiser would take for those after its own changes
+        del graph.graph.value_info[:]  # shapes that the quantizer would take for those after its own changes
         logging.getLogger().addFilter(_is_worth_saying)
         try:
             quantize_dynamic(
                 graph,
-                quantised,
+                quantized,
                 op_types_to_quantize=["MatMul"],
                 weight_type=QuantType.QInt8,
                 per_channel=True,
@@ -152,11 +152,11 @@ def with_int8_weights(path: Path) -> Graph:
             )
         finally:
             logging.getLogger().removeFilter(_is_worth_saying)
-        return onnx.load(quantised)
+        return onnx.load(quantized)
 
 
 def _is_worth_saying(record: logging.LogRecord) -> bool:
-    """Whether a message is more than the quantiser's advice on how to prepare a model."""
+    """Whether a message is more than the quantizer's advice on how to prepare a model."""
     return record.levelno >= logging.ERROR
 
 

@@ -6,10 +6,10 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from exitpoll.decide.guarantee import Promise
+from exitpoll.decide.policy import Policy
 from exitpoll.errors import InputError
 from exitpoll.files import read_json, write_text
-from exitpoll.decide.policy import Policy
-from exitpoll.decide.guarantee import Promise
 
 CARD = "README.md"
 OURS = "<!-- Written by exitpoll; remove this line and exitpoll leaves the card alone. -->"

@@ -18,7 +18,7 @@ class ExitConfig(PreTrainedConfig):
 
     Args:
         encoder: The encoder's configuration.
-        exits: The layers, counted from 1, after which a text may leave; all of them by default.
+        exit_layers: The layers, counted from 1, after which a text may leave; all of them by default.
         head: "mlp" (one hidden layer, as in the paper) or "linear".
         shared_head: Let one head serve all exits.
         native_head: Let transformers' own classification head serve the last exit.
@@ -36,7 +36,7 @@ class ExitConfig(PreTrainedConfig):
     }
 
     encoder: Any = None  # a PreTrainedConfig
-    exits: list[int] | None = None
+    exit_layers: list[int] | None = None
     head: str = "mlp"
     shared_head: bool = False
     native_head: bool = False
@@ -49,14 +49,17 @@ class ExitConfig(PreTrainedConfig):
 
     def __post_init__(self, **kwargs: object) -> None:
         """Fill in the exits and refuse what cannot be built."""
+        if "exits" in kwargs:
+            raise InputError("this model was written by an older exitpoll; train it again")
         super().__post_init__(**kwargs)
         depth = self.encoder.num_hidden_layers
         if self.problem_type is None:
             self.problem_type = "regression" if self.num_labels == 1 else "single_label_classification"
-        if self.exits is None:
-            self.exits = list(range(1, depth + 1))
-        if not self.exits or self.exits != sorted(set(self.exits)) or not 1 <= self.exits[0] <= self.exits[-1] <= depth:
-            raise InputError(f"exits {self.exits} must be distinct layers in rising order between 1 and {depth}")
+        if self.exit_layers is None:
+            self.exit_layers = list(range(1, depth + 1))
+        layers = self.exit_layers
+        if not layers or layers != sorted(set(layers)) or not 1 <= layers[0] <= layers[-1] <= depth:
+            raise InputError(f"exits {layers} must be distinct layers in rising order between 1 and {depth}")
         if self.head not in HEADS:
             raise InputError(f"head '{self.head}' is unknown; choose one of: {', '.join(HEADS)}")
         if self.pooling not in POOLINGS:

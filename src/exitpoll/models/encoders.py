@@ -55,13 +55,13 @@ class Family:
     read: Callable[[Encoder, Tensor], Tensor] = same  # what a head sees of the hidden states
     pool: Callable[[Encoder, Tensor], Tensor] | None = None  # the encoder's own pooler: (texts, width)
     shorten: Callable[[PreTrainedConfig, int], PreTrainedConfig] = fewer_layers
-    weights: Callable[[PreTrainedConfig, int], int] = own_weights  # which set of weights serves a layer (from 0)
+    weight_set: Callable[[PreTrainedConfig, int], int] = own_weights  # which set of weights serves a layer (from 0)
 
     def shares_layers(self, config: PreTrainedConfig) -> bool:
         """Whether one set of weights serves all layers, so that texts of any depth can run together."""
         return (
             config.num_hidden_layers > 1
-            and len({self.weights(config, i) for i in range(config.num_hidden_layers)}) == 1
+            and len({self.weight_set(config, i) for i in range(config.num_hidden_layers)}) == 1
         )
 
 
@@ -104,7 +104,7 @@ def sequence_classify(head: Head, encoder: Encoder, hidden: Tensor, mask: Tensor
 
 
 def albert_embed(encoder: Encoder, tokens: Tokens) -> Tensor:
-    """Embed, then widen the factorised embedding."""
+    """Embed, then widen the factorized embedding."""
     return encoder.encoder.embedding_hidden_mapping_in(bert_embed(encoder, tokens))
 
 
@@ -278,7 +278,7 @@ FAMILIES: dict[str, Family] = {
         albert_classify,
         pool=albert_pool,
         shorten=same_layers,
-        weights=albert_weights,
+        weight_set=albert_weights,
     ),
     "bert": _BERT,
     "camembert": _ROBERTA,

@@ -14,28 +14,29 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from exitpoll.errors import InputError
-from exitpoll.training.methods import check_diversity_weight
 from exitpoll.decide.metrics import MULTI_LABEL, REGRESSION, SINGLE_LABEL
+from exitpoll.errors import InputError
 
 # Log-probabilities are cut off here: e^-10000 is 0 in any precision, and −∞ · 0 would be NaN.
 LOG_FLOOR = -1e4
 
 
-def relevancy(logits: Tensor, labels: Tensor, *, weights: str = "uniform", problem_type: str = SINGLE_LABEL) -> Tensor:
+def relevancy(
+    logits: Tensor, labels: Tensor, *, exit_weights: str = "uniform", problem_type: str = SINGLE_LABEL
+) -> Tensor:
     """Make every head accurate: L_rel = Σ_i α_i CE(x_i, y) (the paper's equation 10; α in its appendix).
 
     Args:
         logits: (texts, exits, classes)
         labels: (texts,) class numbers or, for regression, values; (texts, classes) of 0 and 1 for multi-label.
-        weights: "uniform", α_i = 1, or "depth", α_i ∝ i with Σ_i α_i = L (PABEE).
+        exit_weights: "uniform", α_i = 1, or "depth", α_i ∝ i with Σ_i α_i = L (PABEE).
         problem_type: As in transformers: single_label_classification, multi_label_classification or regression.
 
     Returns:
         The loss, ().
     """
     losses = exit_losses(logits, labels, problem_type=problem_type)  # (texts, exits)
-    return (losses * _exit_weights(weights, logits)).sum(dim=1).mean()
+    return (losses * _alpha(exit_weights, logits)).sum(dim=1).mean()
 
 
 def exit_losses(logits: Tensor, labels: Tensor, *, problem_type: str = SINGLE_LABEL) -> Tensor:
@@ -101,7 +102,7 @@ def ensemble(
     labels: Tensor,
     *,
     diversity_weight: float,
-    weights: str = "uniform",
+    exit_weights: str = "uniform",
     closest: str = "text",
     through_target: bool = False,
     neighbours: int | None = None,
@@ -117,7 +118,7 @@ def ensemble(
         logits: (texts, exits, classes)
         labels: As in `relevancy`.
         diversity_weight: λ in [0, 1).
-        weights: As in `relevancy`.
+        exit_weights: As in `relevancy`.
         closest: As in `diversity`.
         through_target: As in `diversity`.
         neighbours: As in `diversity`.
@@ -128,10 +129,10 @@ def ensemble(
         The loss, ().
     """
     check_diversity_weight(diversity_weight)
-    loss = relevancy(logits, labels, weights=weights, problem_type=problem_type)
+    loss = relevancy(logits, labels, exit_weights=exit_weights, problem_type=problem_type)
     if diversity_weight == 0 or logits.shape[1] == 1:
         return loss
-    lightest = _exit_weights(weights, logits)[1:] / diversity_weight  # (exits - 1,)
+    lightest = _alpha(exit_weights, logits)[1:] / diversity_weight  # (exits - 1,)
     return loss + diversity_weight * diversity(
         logits,
         closest=closest,
@@ -234,14 +235,14 @@ def _earlier_pairs(
     return pairs.masked_fill(~earlier, math.inf)[:, 1:]
 
 
-def _exit_weights(weights: str, logits: Tensor) -> Tensor:
+def _alpha(exit_weights: str, logits: Tensor) -> Tensor:
     """Weigh the exits: α, (exits,)."""
     exits = logits.shape[1]
-    if weights == "uniform":
+    if exit_weights == "uniform":
         return torch.ones(exits, device=logits.device)
-    if weights == "depth":
+    if exit_weights == "depth":
         return torch.arange(1, exits + 1, device=logits.device) * (2 / (exits + 1))
-    raise InputError(f"weights '{weights}' are unknown; choose one of: uniform, depth")
+    raise InputError(f"exit_weights '{exit_weights}' are unknown; choose one of: uniform, depth")
 
 
 def _precise(logits: Tensor) -> Tensor:
@@ -257,3 +258,16 @@ def _log_softmax(logits: Tensor) -> Tensor:
 def _log_sigmoids(logits: Tensor) -> tuple[Tensor, Tensor]:
     """Give the log-probabilities of yes and of no for every label, never −∞."""
     return functional.logsigmoid(logits).clamp(min=LOG_FLOOR), functional.logsigmoid(-logits).clamp(min=LOG_FLOOR)
+
+
+def check_diversity_weight(diversity_weight: float) -> None:
+    """Refuse a λ under which the loss would push the right answer away (the paper's analysis of its loss).
+
+    Args:
+        diversity_weight: λ.
+    """
+    if not 0 <= diversity_weight < 1:
+        raise InputError(
+            f"diversity weight {diversity_weight} must be at least 0 and below 1: from 1 on, λ·p_c − 1 can turn "
+            "positive and the loss would lower the probability of the right class"
+        )

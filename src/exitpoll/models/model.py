@@ -12,10 +12,10 @@ from torch import Tensor, nn
 from transformers import AutoModel, AutoModelForSequenceClassification, PreTrainedConfig, PreTrainedModel
 from transformers.utils import ModelOutput
 
-from exitpoll.models.config import ExitConfig
 from exitpoll.data.demo import encoder_folder
-from exitpoll.models.encoders import Tokens, family_of, walk
 from exitpoll.errors import InputError
+from exitpoll.models.config import ExitConfig
+from exitpoll.models.encoders import Tokens, family_of, walk
 from exitpoll.models.heads import HEAD_CLASSES, NativeHead
 from exitpoll.models.losses import relevancy
 from exitpoll.models.pretrained import check_whole, load_body, read_any_config, read_config
@@ -74,7 +74,7 @@ class EarlyExitModel(PreTrainedModel):
 
     def _head_count(self) -> int:
         """Count the heads of our own: one for all exits, one for each, or one for each but the last."""
-        own = len(self.config.exits) - int(self.config.native_head)
+        own = len(self.config.exit_layers) - int(self.config.native_head)
         return min(own, 1) if self.config.shared_head else own
 
     @classmethod
@@ -136,11 +136,11 @@ class EarlyExitModel(PreTrainedModel):
         encoder_config = read_config(name_or_folder)
         if exits is not None:
             # Validates the exits against the whole encoder before its upper layers are cut off.
-            ExitConfig(encoder=encoder_config, exits=list(exits))
+            ExitConfig(encoder=encoder_config, exit_layers=list(exits))
             encoder_config = family_of(encoder_config).shorten(encoder_config, max(exits))
         config = ExitConfig(
             encoder=encoder_config,
-            exits=None if exits is None else list(exits),
+            exit_layers=None if exits is None else list(exits),
             head=head,
             shared_head=shared_head,
             pooling=pooling,
@@ -183,7 +183,7 @@ class EarlyExitModel(PreTrainedModel):
             raise InputError(f"exits {list(exits)} must end at layer {depth}, where the classifier's own head stands")
         config = ExitConfig(
             encoder=encoder_config,
-            exits=None if exits is None else list(exits),
+            exit_layers=None if exits is None else list(exits),
             head=head,
             shared_head=shared_head,
             native_head=True,
@@ -218,7 +218,7 @@ class EarlyExitModel(PreTrainedModel):
         """
         tokens = _tokens(input_ids, attention_mask, token_type_ids)
         exit_logits = torch.stack(
-            [self.answer(number, hidden, attention_mask) for number, hidden in self.walk_exits(tokens)], dim=1
+            [self.logits_at(number, hidden, attention_mask) for number, hidden in self.walk_exits(tokens)], dim=1
         )  # (texts, exits, classes)
         loss = None if labels is None else relevancy(exit_logits, labels, problem_type=self.config.problem_type)
         output = EarlyExitOutput(loss=loss, logits=exit_logits[:, -1], exit_logits=exit_logits)
@@ -233,13 +233,13 @@ class EarlyExitModel(PreTrainedModel):
         Yields:
             Each exit's number, from 0, and what its head may read, (texts, tokens, width).
         """
-        numbers = {layer: number for number, layer in enumerate(self.config.exits)}
+        numbers = {layer: number for number, layer in enumerate(self.config.exit_layers)}
         drop = self.config.layer_drop if self.training else 0.0
-        for layer, hidden in enumerate(walk(self.encoder, tokens, self.config.exits[-1], drop=drop), start=1):
+        for layer, hidden in enumerate(walk(self.encoder, tokens, self.config.exit_layers[-1], drop=drop), start=1):
             if layer in numbers:
                 yield numbers[layer], self.family.read(self.encoder, hidden)
 
-    def answer(self, exit_number: int, hidden: Tensor, mask: Tensor | None) -> Tensor:
+    def logits_at(self, exit_number: int, hidden: Tensor, mask: Tensor | None) -> Tensor:
         """Ask the head of one exit.
 
         Args:
@@ -250,7 +250,7 @@ class EarlyExitModel(PreTrainedModel):
         Returns:
             Logits, (texts, classes).
         """
-        if self.native is not None and exit_number == len(self.config.exits) - 1:
+        if self.native is not None and exit_number == len(self.config.exit_layers) - 1:
             return self.family.classify(self.native, self.encoder, hidden, mask)
         return self.head_at(exit_number)(self.pool(hidden, mask))
 

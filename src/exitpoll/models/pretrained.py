@@ -9,8 +9,8 @@ from typing import Any
 import torch
 from transformers import AutoConfig, PreTrainedConfig, PreTrainedModel
 
-from exitpoll.models.encoders import family_of
 from exitpoll.errors import InputError
+from exitpoll.models.encoders import family_of
 
 
 def read_config(name_or_folder: str | Path) -> PreTrainedConfig:

@@ -20,7 +20,7 @@ _POSITIONS_AFTER_PADDING = {"camembert", "mpnet", "roberta", "xlm-roberta"}
 
 
 @dataclass(frozen=True)
-class TokenisedTexts:
+class TokenizedTexts:
     """Texts as token ids, unpadded; a dataset as torch's loaders and transformers' Trainer take it."""
 
     columns: Tokens  # input_ids, attention_mask, …
@@ -43,11 +43,11 @@ class TokenisedTexts:
         """How many tokens each text has, (texts,)."""
         return lengths_of(self.columns)
 
-    def sorted_by_length(self) -> TokenisedTexts:
+    def sorted_by_length(self) -> TokenizedTexts:
         """Put the longest first, so that a batch holds texts of like length."""
         order = np.argsort(-self.lengths, kind="stable")
         labels = None if self.labels is None else self.labels[order]
-        return TokenisedTexts(pick(self.columns, order), labels, self.truncated)
+        return TokenizedTexts(pick(self.columns, order), labels, self.truncated)
 
 
 def load_tokenizer(name_or_folder: str | Path) -> PreTrainedTokenizerBase:
@@ -71,7 +71,7 @@ def load_tokenizer(name_or_folder: str | Path) -> PreTrainedTokenizerBase:
     return tokenizer
 
 
-def tokenise(texts: Texts, tokenizer: PreTrainedTokenizerBase, max_length: int) -> TokenisedTexts:
+def tokenize(texts: Texts, tokenizer: PreTrainedTokenizerBase, max_length: int) -> TokenizedTexts:
     """Turn texts into token ids.
 
     Args:
@@ -92,13 +92,13 @@ def tokenise(texts: Texts, tokenizer: PreTrainedTokenizerBase, max_length: int) 
         max_length=max_length,
     )
     full = [row for row, ids in enumerate(encoded["input_ids"]) if len(ids) == max_length]
-    return TokenisedTexts(
+    return TokenizedTexts(
         dict(encoded), texts.labels, _count_longer(texts.select(np.array(full, dtype=np.int64)), tokenizer, max_length)
     )
 
 
-def tokenise_all(texts: Sequence[Text], tokenizer: PreTrainedTokenizerBase, max_length: int) -> Tokens:
-    """Turn texts or pairs into token ids, as `tokenise` does, without counting what is truncated.
+def tokenize_all(texts: Sequence[Text], tokenizer: PreTrainedTokenizerBase, max_length: int) -> Tokens:
+    """Turn texts or pairs into token ids, as `tokenize` does, without counting what is truncated.
 
     Args:
         texts: Texts, or pairs of texts, not both.

@@ -13,18 +13,18 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from exitpoll.decide.analysis import auroc, disagreement, static_exit
-from exitpoll.data.batching import Text
 from exitpoll.benchmark.timing import FULL, PLAIN, Benchmark, Timing
+from exitpoll.data.batching import Text
+from exitpoll.decide.analysis import auroc, disagreement, static_exit
 from exitpoll.decide.compare import Comparison, compare
-from exitpoll.decide.sweep import sweep
-from exitpoll.errors import InputError, MissingExtraError
 from exitpoll.decide.evaluate import Evaluation, evaluate
+from exitpoll.decide.metrics import MULTI_LABEL, REGRESSION, SINGLE_LABEL, predictions
+from exitpoll.decide.policy import Policy
+from exitpoll.decide.sweep import sweep
+from exitpoll.decide.trace import Trace
+from exitpoll.errors import InputError, MissingExtraError
 from exitpoll.files import write_text
 from exitpoll.report.plots import as_svg, draw_agreement, draw_curves, draw_depths, draw_exits, draw_parts, save
-from exitpoll.decide.policy import Policy
-from exitpoll.decide.metrics import MULTI_LABEL, REGRESSION, SINGLE_LABEL, predictions
-from exitpoll.decide.trace import Trace
 from exitpoll.report.wording import describe, not_finite, same_texts, verdict
 
 if TYPE_CHECKING:
@@ -152,7 +152,7 @@ def check_place(folder: Path) -> None:
 
 def _figures(material: Material) -> dict[str, Callable[[], Figure]]:
     """List the pictures, each with how to draw it."""
-    ours, trace, layers = material.evaluation.rows[0], material.trace, tuple(material.trace.layers)
+    ours, trace, layers = material.evaluation.rows[0], material.trace, tuple(material.trace.exit_layers)
     scores = material.exits
     found: dict[str, Callable[[], Figure]] = {
         "curves": partial(draw_curves, material.comparison, (ours.speedup, ours.score.value)),
@@ -170,13 +170,13 @@ def _content(material: Material) -> dict[str, Any]:
     """Give the words and tables of the page."""
     rows = {row.name: row for row in material.evaluation.rows}
     about, warnings = material.trace.about, same_texts(material.policy, material.trace.about)
-    known = ("data", "split", "runtime", "model", "threads", "device", *VERSIONS)
+    known = ("data", "split", "runtime", "fingerprint", "threads", "device", *VERSIONS)
     certificate = material.policy.certificate or {}
     return {
         "mark": MARK,
         "values": material.trace.problem_type == REGRESSION,
         "name": material.name,
-        "layers": list(material.trace.layers),
+        "layers": list(material.trace.exit_layers),
         "unseen": bool(certificate) and not warnings,
         "calibrated_on": _place(certificate),
         "warnings": [*warnings, *not_finite(material.trace)],
@@ -259,7 +259,7 @@ def _rows(material: Material) -> dict[str, Any]:
         "rows": rows,
         "answers": names.answers,
         "signs": names.signs,
-        "layers": list(trace.layers),
+        "layers": list(trace.exit_layers),
         "values": trace.problem_type == REGRESSION,
     }
 

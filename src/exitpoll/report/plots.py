@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
     from exitpoll.benchmark.timing import Benchmark
 
-COLOURS = (  # of lines and bars; each at least 3 : 1 against white and against the dark page
+COLORS = (  # of lines and bars; each at least 3 : 1 against white and against the dark page
     *("#4a80b8", "#1f93b3", "#2a8f3d", "#a3871a", "#e0566a", "#b8508f"),
     *("#c46210", "#64933f", "#a8668a", "#2f9484", "#8a8a22", "#7a6ff0"),
 )
@@ -51,7 +51,7 @@ def draw_curves(comparison: Comparison, chosen: tuple[float, float] | None = Non
         score = np.concatenate([curve.score for curve in curves])
         front = front_of(speedup, score)[::-1]  # by rising speed-up
         # A step: the best score at that speed-up or faster.
-        style: dict[str, Any] = {"color": COLOURS[number % 12], "linestyle": DASHES[number % 6]}
+        style: dict[str, Any] = {"color": COLORS[number % 12], "linestyle": DASHES[number % 6]}
         if number >= len(DASHES):
             style |= {"marker": "ox+sd*"[number % 6], "markevery": 0.12, "markersize": 4}
         axes.step(speedup[front], 100 * score[front], where="pre", label=name, linewidth=1.3, **style)
@@ -98,7 +98,7 @@ def draw_parts(benchmark: Benchmark) -> Figure:
     hatches = ("", "//", "..", "\\\\", "xx", "--", "oo")
     for number, part in enumerate(benchmark.breakdowns[0].milliseconds):
         shares = [100 * each.milliseconds[part] / plain[each.batch_size] for each in benchmark.breakdowns]
-        look: dict[str, Any] = {"color": COLOURS[number], "hatch": hatches[number % 7], "edgecolor": "white"}
+        look: dict[str, Any] = {"color": COLORS[number], "hatch": hatches[number % 7], "edgecolor": "white"}
         axes.barh(names, shares, left=left, label=part, height=0.7, linewidth=0, **look)
         left += shares
     axes.invert_yaxis()
@@ -122,7 +122,7 @@ def draw_depths(depths: Mapping[int, int]) -> Figure:
     axes = figure.subplots()
     total = sum(depths.values())
     shares = [100 * count / max(total, 1) for count in depths.values()]
-    bars = axes.bar([str(layer) for layer in depths], shares, color=COLOURS[0])
+    bars = axes.bar([str(layer) for layer in depths], shares, color=COLORS[0])
     axes.bar_label(bars, [f"{share:.0f}" for share in shares], fontsize=8)
     axes.set_xlabel("layers run")
     axes.set_ylabel("share of texts, %")
@@ -142,7 +142,7 @@ def draw_exits(layers: Sequence[int], scores: Mapping[str, NDArray]) -> Figure:
     figure = new_figure((6.4, 3.2))
     axes = figure.subplots()
     for number, (name, values) in enumerate(scores.items()):
-        look: dict[str, Any] = {"color": COLOURS[number], "linestyle": DASHES[number], "marker": "os^"[number]}
+        look: dict[str, Any] = {"color": COLORS[number], "linestyle": DASHES[number], "marker": "os^"[number]}
         axes.plot(layers, 100 * np.asarray(values), label=name, **look)
     axes.set_xticks(layers)
     axes.set_xlabel("exit after layer")

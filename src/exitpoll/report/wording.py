@@ -2,21 +2,26 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from exitpoll.decide.compare import SPEEDUPS, Comparison
-from exitpoll.decide.sweep import best_point
 from exitpoll.decide.evaluate import Evaluation
-from exitpoll.decide.policy import Policy
-from exitpoll.progress import percent
 from exitpoll.decide.guarantee import Promise
+from exitpoll.decide.policy import Policy
+from exitpoll.decide.sweep import best_point
 from exitpoll.decide.trace import Trace
 
 if TYPE_CHECKING:
     from exitpoll.export.export import Delivered
+
+
+def percent(share: float) -> str:
+    """Write a share as people read it; nothing where there is none."""
+    return "" if math.isnan(share) else f"{100 * share:.1f}"
 
 
 def describe(policy: Policy, where: str = "these texts") -> list[str]:

@@ -10,13 +10,13 @@ from itertools import product
 import numpy as np
 
 from exitpoll.decide.analysis import static_exit
-from exitpoll.decide.sweep import Curve
 from exitpoll.decide.evaluate import Estimate, Mixture, estimate, mean_gain, mean_of
 from exitpoll.decide.policy import Policy
+from exitpoll.decide.sweep import Curve
+from exitpoll.decide.trace import Trace
 from exitpoll.study.paper import CONTESTS, Question, Row
 from exitpoll.study.plan import Plan
 from exitpoll.study.run import Outcome
-from exitpoll.decide.trace import Trace
 
 SPEEDUPS = (1.3, 1.5, 2.0, 2.5, 3.0)
 ALL = "all tasks"

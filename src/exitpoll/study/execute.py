@@ -14,24 +14,24 @@ import numpy as np
 import torch
 from transformers import PreTrainedTokenizerBase, set_seed
 
-from exitpoll.decide.analysis import static_exit
-from exitpoll.data.splits import Splits, Texts, load_splits
 from exitpoll.data.demo import encoder_folder
+from exitpoll.data.splits import Splits, Texts, load_splits
+from exitpoll.decide.analysis import static_exit
+from exitpoll.decide.trace import Trace
+from exitpoll.engine.loading import read_summary
+from exitpoll.engine.record import record
+from exitpoll.engine.torch_runtime import loaded_model
 from exitpoll.errors import InputError
 from exitpoll.files import drop, partial_of, publish, put_back, read_json, write_json
 from exitpoll.models.model import EarlyExitModel
-from exitpoll.engine.loading import read_summary
-from exitpoll.study.pruning import every_other, head_importance, keep_layers, prune_heads, speedup_of
-from exitpoll.engine.record import record
-from exitpoll.training.stages import JOURNAL_NAME
+from exitpoll.models.tokenizer import load_tokenizer, tokenize
 from exitpoll.study.clock import Clock
-from exitpoll.study.snapshots import Watch
+from exitpoll.study.pruning import every_other, head_importance, keep_layers, prune_heads, speedup_of
 from exitpoll.study.run import JOURNAL, MODEL, MOMENTS, RUN, SPLITS, UNLABELLED, Outcome, Run
-from exitpoll.models.tokenizer import load_tokenizer, tokenise
-from exitpoll.engine.torch_runtime import opened
-from exitpoll.decide.trace import Trace
-from exitpoll.training.trainer import OnProgress, processes
+from exitpoll.study.snapshots import Watch
+from exitpoll.training.stages import JOURNAL_NAME
 from exitpoll.training.train import digest_of_texts, train
+from exitpoll.training.trainer import OnProgress, processes
 
 RANKED = 1024  # texts on which attention heads are ranked
 CLOCK, FILES = "seconds.json", "files.json"
@@ -129,7 +129,7 @@ def _record(
     outcome: Outcome, model: EarlyExitModel, tokenizer: PreTrainedTokenizerBase, splits: Splits, *, answer: bool
 ) -> None:
     """Ask every exit about every text that is held out."""
-    ready = opened(model.to(processes().device), tokenizer)
+    ready = loaded_model(model.to(processes().device), tokenizer)
     about = {"data": outcome.run.task, "metric": splits.metric, "run": outcome.run.name}
     for split in (*SPLITS, *[UNLABELLED] * answer):
         texts: Texts | None = getattr(splits, split)
@@ -152,14 +152,14 @@ def _scored(outcome: Outcome) -> dict[str, Any]:
     """Score every exit."""
     traces = {split: outcome.trace(split) for split in SPLITS}
     return {
-        "layers": list(traces["test"].layers),
+        "layers": list(traces["test"].exit_layers),
         "scores": {split: _scores(trace) for split, trace in traces.items()},
     }
 
 
 def _scores(trace: Trace) -> list[float]:
     """Score every exit of a trace."""
-    return [round(static_exit(trace, number).score(trace.metric), 5) for number in range(len(trace.layers))]
+    return [round(static_exit(trace, number).score(trace.metric), 5) for number in range(len(trace.exit_layers))]
 
 
 def _splits(run: Run) -> Splits:
@@ -205,10 +205,10 @@ def _encoder_of(model: Path, folder: Path) -> Path:
 def _pruned(run: Run, model: EarlyExitModel, tokenizer: PreTrainedTokenizerBase, splits: Splits) -> EarlyExitModel:
     """Drop half of a trained model, if that is what the run is about."""
     if run.prune == "layers":
-        return keep_layers(model, every_other(model.config.exits[-1]))
+        return keep_layers(model, every_other(model.config.exit_layers[-1]))
     if run.prune is None:
         return model
-    texts = tokenise(_drawn(splits.train, RANKED), tokenizer, model.config.max_length)
+    texts = tokenize(_drawn(splits.train, RANKED), tokenizer, model.config.max_length)
     rows = [texts[number] for number in range(len(texts))]
     batches = [tokenizer.pad(rows[at : at + 32], return_tensors="pt") for at in range(0, len(rows), 32)]
     return prune_heads(model, head_importance(model, [dict(batch) for batch in batches]))

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from exitpoll.report.plots import COLOURS, DASHES, new_figure, save
+from exitpoll.report.plots import COLORS, DASHES, new_figure, save
 from exitpoll.study.paper import FULL
 
 if TYPE_CHECKING:
@@ -92,7 +92,7 @@ def draw_oracles(tasks: Findings) -> Figure:
     for axes, found in zip(places, tasks.values(), strict=False):
         for each in found["points"]:
             number = names.index(each["name"])
-            look: dict[str, Any] = {"color": COLOURS[number % 12], "marker": _MARKERS[number % 8]}
+            look: dict[str, Any] = {"color": COLORS[number % 12], "marker": _MARKERS[number % 8]}
             axes.plot(each["speedup"], 100 * each["score"], linestyle="none", label=each["name"], **look)
         oracle = found["oracle"]["first_right"]
         axes.plot(oracle["speedup"], 100 * oracle["score"], "k*", markersize=12, label="oracle", linestyle="none")
@@ -119,7 +119,7 @@ def draw_leaving(tasks: Findings) -> Figure:
     for axes, (task, found) in zip(places, tasks.items(), strict=False):
         for number, (name, each) in enumerate(found["leaving"].items()):
             where = np.asarray(found["layers"]) + 0.27 * (number - 1)
-            look: dict[str, Any] = {"color": COLOURS[(0, 4, 2)[number]], "hatch": ("", "//", "..")[number]}
+            look: dict[str, Any] = {"color": COLORS[(0, 4, 2)[number]], "hatch": ("", "//", "..")[number]}
             axes.bar(where, 100 * np.asarray(each["shares"]), width=0.26, label=name, edgecolor="white", **look)
         speeds = ", ".join(f"{each['speedup']:.2f}×" for each in found["leaving"].values())
         axes.set_title(f"{task} ({speeds})", fontsize=9)
@@ -300,7 +300,7 @@ def _lines(
         if name not in curves:
             continue
         speedup, score = np.asarray([[1, curves[name][0][1]], *curves[name]]).T  # whoever may be slower is no worse
-        look: dict[str, Any] = {"color": COLOURS[(0, 6, 4, 2, 11, 5)[number % 6]], "linestyle": DASHES[number % 6]}
+        look: dict[str, Any] = {"color": COLORS[(0, 6, 4, 2, 11, 5)[number % 6]], "linestyle": DASHES[number % 6]}
         axes.step(speedup, 100 * score, where="pre", label=name, linewidth=1.3, **look)
         shown += [100 * value for speed, value in zip(speedup, score, strict=True) if 1 <= speed <= 3]
     if full is not None:

@@ -10,14 +10,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from exitpoll.decide.analysis import consistency_oracle, label_oracle, static_exit
-from exitpoll.decide.sweep import front_of, sweep
 from exitpoll.decide.evaluate import Mixture, estimate, mean_gain
 from exitpoll.decide.policy import Policy
-from exitpoll.study.tables import Cell
+from exitpoll.decide.sweep import front_of, sweep
+from exitpoll.decide.trace import Trace
 from exitpoll.study.comparisons import Runs
 from exitpoll.study.paper import BEST, NAMED, OURS_ROW, VARIANTS, WITHOUT, Row
 from exitpoll.study.run import Outcome
-from exitpoll.decide.trace import Trace
+from exitpoll.study.tables import Cell
 
 EQUAL_SPEEDUP = 1.3  # at which the paper compares where texts leave
 WITHIN = 0.005  # of the last exit's score counts as keeping it
@@ -47,7 +47,7 @@ def about_task(runs: Runs, task: str, cells: Sequence[Cell]) -> dict[str, Any]:
         test = ours.trace("test")
         found |= {
             "metric": test.metric,
-            "layers": list(test.layers),
+            "layers": list(test.exit_layers),
             "exits": ours.summary["scores"]["test"],
             "oracle": oracle(runs, task, seed),
             "k": effect_of_k(test),
@@ -133,7 +133,7 @@ def leaving(trace: Trace) -> dict[str, Any]:
         )  # fmt: skip
         decided = nearest[2].policy_at(nearest[3]).decide(trace)
         right = decided.answer == trace.gold("this")
-        shares = [float((right & (decided.exit == number)).mean()) for number in range(len(trace.layers))]
+        shares = [float((right & (decided.exit == number)).mean()) for number in range(len(trace.exit_layers))]
         found[name] = {"speedup": round(decided.speedup, 4), "shares": [round(share, 5) for share in shares]}
     return found
 
@@ -279,7 +279,7 @@ def _decided(runs: Runs, task: str, row: Row, seed: int, way: str, speedup: floa
         choice = runs.at(task, [replace(row, strategies=[way])], seed, speedup)
         return None if choice is None else choice.mixture
     test = runs.needed(task, row, seed).trace("test")
-    return [(1 / len(test.layers), static_exit(test, number)) for number in range(len(test.layers))]
+    return [(1 / len(test.exit_layers), static_exit(test, number)) for number in range(len(test.exit_layers))]
 
 
 def _rounded(values: Any) -> list[float]:

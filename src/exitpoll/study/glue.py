@@ -7,13 +7,13 @@ from pathlib import Path
 
 from numpy.typing import NDArray
 
+from exitpoll.data.tasks import plain_name
 from exitpoll.decide.analysis import static_exit
 from exitpoll.files import write_text
-from exitpoll.study.tables import chosen
 from exitpoll.study.paper import RANGES, Row
 from exitpoll.study.plan import Plan, group_of
 from exitpoll.study.run import Outcome
-from exitpoll.data.tasks import plain_name
+from exitpoll.study.tables import chosen
 
 FILES = {
     "cola": "CoLA.tsv",

@@ -6,14 +6,16 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from exitpoll.training.methods import MethodName, Prune, Weights
 from exitpoll.decide.policy import Policy
+from exitpoll.study.pruning import Prune
+from exitpoll.training.methods import ExitWeights
+from exitpoll.training.settings import MethodName
 
 BINARY = ("cola", "mrpc", "qqp", "rte", "sst2")
 MULTICLASS = ("agnews", "sst5", "trec")
 BEYOND = ("nsmc", "qnli")  # binary, and not in the paper's table: Korean film reviews; does a sentence answer
 RANGES = {"binary": (1.3, 2.0), "multiclass": (1.3, 2.3)}  # of speed-ups, in which the best threshold is looked for
-TWINS: dict[Weights, MethodName] = {"depth": "pabee", "uniform": "righttool"}  # what ours is without diversity
+TWINS: dict[ExitWeights, MethodName] = {"depth": "pabee", "uniform": "righttool"}  # what ours is without diversity
 STARTS = {"rte": ("mnli", "snli")}  # tasks that start from a checkpoint of another, the first there is
 
 # Table 5, "Hyperparameters used in our experiments".
@@ -68,7 +70,12 @@ class Row:
 
 FULL = "full model"
 OURS = ("votes", "patience", "soft_votes", "entropy", "hybrid", "learned")
-_STATIC: dict[str, Any] = {"objective": "relevancy", "schedule": "joint", "weights": "uniform", "diversity_weight": 0.0}
+_STATIC: dict[str, Any] = {
+    "objective": "relevancy",
+    "schedule": "joint",
+    "exit_weights": "uniform",
+    "diversity_weight": 0.0,
+}
 _HEADS: dict[str, Any] = {"schedule": "heads"}  # of the full model, whose training is the first stage of these methods
 
 ROWS: tuple[Row, ...] = (
@@ -79,7 +86,7 @@ ROWS: tuple[Row, ...] = (
     Row("HeadPrune", "ensemble", share=1.0, prune="heads", settings=_STATIC),
     Row("DeeBERT", "deebert", ["entropy"], settings=_HEADS),
     Row("RightTool", "righttool", ["max_prob"]),
-    Row("FastBERT", "fastbert", [Policy("entropy", settings={"normalised": True})], settings=_HEADS),
+    Row("FastBERT", "fastbert", [Policy("entropy", settings={"normalized": True})], settings=_HEADS),
     Row("PABEE", "pabee", ["patience"]),
     Row("ours, patience", "ensemble", ["patience"]),
     Row("ours, votes", "ensemble", ["votes"]),
@@ -144,8 +151,8 @@ VARIANTS: tuple[Row, ...] = tuple(
         ("λ = 0.3", {"diversity_weight": 0.3}, None),
         ("closest over the batch", {"closest": "batch"}, None),
         ("gradient into the earlier head", {"through_target": True}, None),
-        ("weights alike", {"weights": "uniform"}, None),
-        ("weights by depth", {"weights": "depth"}, None),
+        ("weights alike", {"exit_weights": "uniform"}, None),
+        ("weights by depth", {"exit_weights": "depth"}, None),
         ("last head not diverse", {"last_diversity": False}, None),
         ("nearest neighbour only", {"neighbours": 1}, None),
         ("heads read the first token", {}, "first"),

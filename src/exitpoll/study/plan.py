@@ -7,15 +7,17 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from exitpoll.data.splits import load_splits
 from exitpoll.data.demo import encoder_folder
-from exitpoll.models.encoders import family_of
+from exitpoll.data.splits import load_splits
+from exitpoll.data.tasks import TASKS, plain_name, task_named
 from exitpoll.errors import InputError
-from exitpoll.training.methods import MethodName, Prune, TrainingSettings, Weights
+from exitpoll.models.encoders import family_of
 from exitpoll.models.pretrained import read_config
 from exitpoll.study.paper import BEYOND, BINARY, MULTICLASS, NAMED, PRESETS, RANGES, ROWS, STARTS, TWINS, Row
+from exitpoll.study.pruning import Prune
 from exitpoll.study.run import Run
-from exitpoll.data.tasks import TASKS, plain_name, task_named
+from exitpoll.training.methods import ExitWeights
+from exitpoll.training.settings import MethodName, TrainingSettings
 
 
 @dataclass(frozen=True)
@@ -35,7 +37,7 @@ class Plan:
     presets: bool = False  # whether the paper's settings of each task are used
     searched: Mapping[tuple[str, str], Mapping[str, Any]] = field(default_factory=dict)  # settings by task and row
     pooling: str = "mean"
-    weights: Weights = "uniform"  # of ours; the paper weighs by depth where layers share no weights
+    exit_weights: ExitWeights = "uniform"  # of ours; the paper weighs by depth where layers share no weights
     special: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)  # fields that differ for some tasks
 
     def of(self, task: str) -> Plan:
@@ -85,8 +87,8 @@ class Plan:
         own = dict(row.settings)
         if row.method != "ensemble" or row.share is not None:
             return row.method, own
-        own.setdefault("weights", self.weights)
-        return ("ensemble", own) if own.get("diversity_weight") != 0 else (TWINS[own["weights"]], {})
+        own.setdefault("exit_weights", self.exit_weights)
+        return ("ensemble", own) if own.get("diversity_weight") != 0 else (TWINS[own["exit_weights"]], {})
 
     def _searched(self, task: str, row: Row) -> Mapping[str, Any]:
         """Give what a search found for a row, or for another of the same training."""
@@ -150,7 +152,7 @@ def known_of(encoder: str) -> dict[str, Any]:
     """
     config = read_config(encoder_folder(encoder))
     weights = "uniform" if family_of(config).shares_layers(config) else "depth"
-    return {"encoder": encoder, "layers": config.num_hidden_layers, "weights": weights}
+    return {"encoder": encoder, "layers": config.num_hidden_layers, "exit_weights": weights}
 
 
 def group_of(task: str) -> str:
@@ -218,7 +220,7 @@ def check_tasks(tasks: Iterable[str], data: str | None) -> None:
             raise InputError(f"task '{task}' is not known to be on the hub: name a folder that has it with --data")
 
 
-OF_ROWS = ("method", "objective", "schedule", "strategy", "layer_drop", "weights")
+OF_ROWS = ("method", "objective", "schedule", "strategy", "layer_drop", "exit_weights")
 
 
 def check_settings(settings: TrainingSettings, *searched: str) -> None:

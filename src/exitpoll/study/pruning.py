@@ -10,7 +10,7 @@ from __future__ import annotations
 import copy
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 import torch
@@ -20,6 +20,7 @@ from torch import Tensor, nn
 from exitpoll.errors import InputError
 from exitpoll.models.model import EarlyExitModel
 
+Prune = Literal["layers", "heads"]  # what half of a trained model to drop
 Batch = dict[str, Tensor]  # what the tokenizer gave, and labels
 
 
@@ -33,7 +34,7 @@ def keep_layers(model: EarlyExitModel, kept: Sequence[int]) -> EarlyExitModel:
     Returns:
         A new model, with one exit after the last layer kept.
     """
-    if len(model.config.exits) != 1 or not kept or kept[-1] > model.config.exits[-1]:
+    if len(model.config.exit_layers) != 1 or not kept or kept[-1] > model.config.exit_layers[-1]:
         raise InputError("only a model with one exit can lose layers, and only layers that it has can stay")
     smaller = copy.deepcopy(model)
     config = smaller.config.encoder
@@ -43,7 +44,7 @@ def keep_layers(model: EarlyExitModel, kept: Sequence[int]) -> EarlyExitModel:
     if getattr(config, "layer_types", None):
         config.layer_types = [config.layer_types[layer - 1] for layer in kept]
     config.num_hidden_layers = len(kept)
-    smaller.config.exits = [len(kept)]
+    smaller.config.exit_layers = [len(kept)]
     return smaller
 
 
@@ -204,7 +205,7 @@ def speedup_of(model: EarlyExitModel, smaller: EarlyExitModel) -> float:
 
 def _depth(model: EarlyExitModel) -> int:
     """Count how often the layers that are there are run: more than once where they share their weights."""
-    return model.config.exits[-1] if model.family.shares_layers(model.config.encoder) else 1
+    return model.config.exit_layers[-1] if model.family.shares_layers(model.config.encoder) else 1
 
 
 def _products(model: EarlyExitModel) -> Iterator[nn.Linear]:

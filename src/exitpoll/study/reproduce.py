@@ -8,15 +8,15 @@ from pathlib import Path
 from typing import Any
 
 from exitpoll.files import write_json, write_text
-from exitpoll.study.tables import as_plain, cells, tables
 from exitpoll.study.comparisons import Runs, averages, contests
 from exitpoll.study.execute import execute_all
 from exitpoll.study.figures import draw_all
 from exitpoll.study.findings import about_states, about_task, about_variants
+from exitpoll.study.glue import write_submissions
 from exitpoll.study.paper import OURS_ROW, VARIANTS, WITHOUT
 from exitpoll.study.plan import Plan
 from exitpoll.study.run import Outcome, Run
-from exitpoll.study.glue import write_submissions
+from exitpoll.study.tables import as_plain, cells, tables
 from exitpoll.training.trainer import OnProgress
 
 

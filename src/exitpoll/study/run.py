@@ -13,11 +13,12 @@ from typing import Any
 from numpy.typing import NDArray
 from safetensors.numpy import load_file
 
-from exitpoll.decide.sweep import Curve, sweep
-from exitpoll.files import read_json
-from exitpoll.training.methods import Prune, TrainingSettings
 from exitpoll.decide.policy import Policy
+from exitpoll.decide.sweep import Curve, sweep
 from exitpoll.decide.trace import Trace
+from exitpoll.files import read_json
+from exitpoll.study.pruning import Prune
+from exitpoll.training.settings import TrainingSettings
 
 RUN, MODEL, JOURNAL, MOMENTS = "run.json", "model", "training.jsonl", "moments.safetensors"
 SPLITS, UNLABELLED = ("calibration", "test"), "unlabelled"
@@ -49,7 +50,7 @@ class Run:
         return {
             "task": _plain(self.data),
             "encoder": _plain(self.encoder),
-            "settings": asdict(self.settings.resolved()),
+            "settings": _named_as_kept(asdict(self.settings.resolved())),
             "exits": None if self.exits is None else list(self.exits),
             "limit": self.limit,
             "held_out": self.held_out,
@@ -79,6 +80,11 @@ class Run:
     def base(self) -> Run | None:
         """The run whose model this one prunes or goes on from, if there is one."""
         return self.start if self.prune is None else replace(self, prune=None)
+
+
+def _named_as_kept(settings: dict[str, Any]) -> dict[str, Any]:
+    """Name a setting as the runs that are kept do, so that their names stay."""
+    return {"weights" if name == "exit_weights" else name: value for name, value in settings.items()}
 
 
 def _plain(place: str) -> str:

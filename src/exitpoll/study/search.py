@@ -12,6 +12,7 @@ from pathlib import Path
 from statistics import mean
 from typing import TYPE_CHECKING, Any
 
+from exitpoll.data.tasks import plain_name
 from exitpoll.decide.analysis import static_exit
 from exitpoll.decide.sweep import best_point
 from exitpoll.errors import DivergedError, InputError, MissingExtraError
@@ -19,7 +20,6 @@ from exitpoll.files import partial_of, read_json, write_json
 from exitpoll.study.execute import execute
 from exitpoll.study.paper import GRID, NAMED, Row
 from exitpoll.study.run import MODEL, Outcome, Run
-from exitpoll.data.tasks import plain_name
 from exitpoll.training.trainer import Progress
 
 if TYPE_CHECKING:

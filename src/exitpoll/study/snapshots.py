@@ -11,10 +11,10 @@ from transformers import PreTrainedTokenizerBase
 
 from exitpoll.data.splits import Texts
 from exitpoll.files import write_bytes
-from exitpoll.training.features import record_all_features
 from exitpoll.models.model import EarlyExitModel
+from exitpoll.models.tokenizer import tokenize
 from exitpoll.study.run import LABELS
-from exitpoll.models.tokenizer import tokenise
+from exitpoll.training.features import record_all_features
 from exitpoll.training.trainer import OnProgress, Progress
 
 WATCHED = 128  # texts
@@ -43,7 +43,7 @@ class Watch:
         """
         self.model, self.tokenizer, self.path, self.on_progress = model, tokenizer, path, on_progress
         some = texts.select(np.arange(min(WATCHED, len(texts))))
-        self.texts = tokenise(some, tokenizer, model.config.max_length)
+        self.texts = tokenize(some, tokenizer, model.config.max_length)
         self.kept: dict[str, NDArray] = load_file(path) if path.exists() else {}  # by step
 
     def __call__(self, progress: Progress) -> None:

@@ -7,14 +7,14 @@ from dataclasses import dataclass
 from statistics import mean, stdev
 from typing import Any
 
+from exitpoll.data.tasks import plain_name
 from exitpoll.decide.analysis import static_exit
-from exitpoll.decide.sweep import best_of
 from exitpoll.decide.evaluate import measure
 from exitpoll.decide.policy import Policy
+from exitpoll.decide.sweep import best_of
 from exitpoll.study.paper import FULL, PAPER, RANGES, Row
 from exitpoll.study.plan import Plan, group_of
 from exitpoll.study.run import Outcome
-from exitpoll.data.tasks import plain_name
 
 FITTED = ("learned", "max_prob")  # whose weights or temperatures are fitted to the texts that thresholds are chosen on
 LINK = "runs/{run}/run.json"  # from where `exitpoll reproduce` writes its tables

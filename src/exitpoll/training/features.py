@@ -14,12 +14,12 @@ from transformers import PreTrainedTokenizerBase
 
 from exitpoll.data.batching import Advance, batches, pick
 from exitpoll.models.model import EarlyExitModel
-from exitpoll.models.tokenizer import TokenisedTexts
+from exitpoll.models.tokenizer import TokenizedTexts
 
 
 def record_logits(
     model: EarlyExitModel,
-    texts: TokenisedTexts,
+    texts: TokenizedTexts,
     tokenizer: PreTrainedTokenizerBase,
     *,
     batch_size: int = 64,
@@ -37,7 +37,7 @@ def record_logits(
     Returns:
         Logits, (texts, exits, classes), in the order of the texts.
     """
-    logits = np.zeros((len(texts), len(model.config.exits), model.config.num_labels), dtype=np.float32)
+    logits = np.zeros((len(texts), len(model.config.exit_layers), model.config.num_labels), dtype=np.float32)
     with _evaluating(model):
         for rows, tokens in _batches(texts, tokenizer, model.device, batch_size, advance):
             logits[rows] = model(**tokens).exit_logits.float().cpu().numpy()
@@ -46,7 +46,7 @@ def record_logits(
 
 def record_features(
     model: EarlyExitModel,
-    texts: TokenisedTexts,
+    texts: TokenizedTexts,
     tokenizer: PreTrainedTokenizerBase,
     path: Path,
     *,
@@ -66,7 +66,7 @@ def record_features(
     Returns:
         Features, (texts, exits - 1, width), mapped from disk, and the last exit's logits, (texts, classes).
     """
-    below = len(model.config.exits) - 1
+    below = len(model.config.exit_layers) - 1
     shape = (len(texts), below, model.config.encoder.hidden_size)
     features = np.lib.format.open_memmap(path, mode="w+", dtype=np.float32, shape=shape)
     last = np.zeros((len(texts), model.config.num_labels), dtype=np.float32)
@@ -77,12 +77,12 @@ def record_features(
                 if number < below:
                     features[rows, number] = model.pool(hidden, mask).float().cpu().numpy()
                 else:
-                    last[rows] = model.answer(number, hidden, mask).float().cpu().numpy()
+                    last[rows] = model.logits_at(number, hidden, mask).float().cpu().numpy()
     return features, last
 
 
 def record_all_features(
-    model: EarlyExitModel, texts: TokenisedTexts, tokenizer: PreTrainedTokenizerBase, *, batch_size: int = 64
+    model: EarlyExitModel, texts: TokenizedTexts, tokenizer: PreTrainedTokenizerBase, *, batch_size: int = 64
 ) -> NDArray:
     """Compute what every head reads of every text.
 
@@ -95,7 +95,7 @@ def record_all_features(
     Returns:
         Features in half precision, (texts, exits, width).
     """
-    shape = (len(texts), len(model.config.exits), model.config.encoder.hidden_size)
+    shape = (len(texts), len(model.config.exit_layers), model.config.encoder.hidden_size)
     features = np.zeros(shape, dtype=np.float16)
     with _evaluating(model):
         for rows, tokens in _batches(texts, tokenizer, model.device, batch_size, None):
@@ -105,7 +105,7 @@ def record_all_features(
 
 
 def _batches(
-    texts: TokenisedTexts,
+    texts: TokenizedTexts,
     tokenizer: PreTrainedTokenizerBase,
     device: torch.device,
     batch_size: int,

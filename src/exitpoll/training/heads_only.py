@@ -10,8 +10,8 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
-from exitpoll.models.config import ExitConfig
 from exitpoll.errors import InputError
+from exitpoll.models.config import ExitConfig
 from exitpoll.models.model import EarlyExitModel, EarlyExitOutput
 
 
@@ -49,8 +49,10 @@ def check_heads_below(config: ExitConfig) -> None:
     """
     if config.shared_head and not config.native_head:
         raise InputError("a shared head cannot be trained while the last head stays as it is: use own heads")
-    if config.exits is not None and len(config.exits) < 2:
-        raise InputError(f"exits {config.exits} leave no head to train below the last: add exits or train jointly")
+    if config.exit_layers is not None and len(config.exit_layers) < 2:
+        raise InputError(
+            f"exits {config.exit_layers} leave no head to train below the last: add exits or train jointly"
+        )
 
 
 class HeadsOnly(nn.Module):

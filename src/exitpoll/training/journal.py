@@ -11,8 +11,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from exitpoll.models.losses import closest_earlier
 from exitpoll.decide.metrics import REGRESSION, SINGLE_LABEL
+from exitpoll.models.losses import closest_earlier
 
 
 class Journal:

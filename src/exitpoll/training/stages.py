@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import shutil
 from dataclasses import dataclass
-from functools import partial
 from pathlib import Path
 
 import torch
@@ -19,20 +18,19 @@ from transformers import (
     default_data_collator,
 )
 
-from exitpoll.models import losses as objectives
 from exitpoll.data.splits import Splits
-from exitpoll.errors import InputError
-from exitpoll.training.heads_only import FrozenTexts, HeadsOnly
-from exitpoll.training.features import record_features
-from exitpoll.training.journal import Journal
-from exitpoll.training.methods import SCHEDULES, TrainingSettings
+from exitpoll.models import losses
 from exitpoll.models.model import EarlyExitModel
-from exitpoll.decide.metrics import REGRESSION, SINGLE_LABEL
-from exitpoll.models.tokenizer import TokenisedTexts
+from exitpoll.models.tokenizer import TokenizedTexts
+from exitpoll.training.features import record_features
+from exitpoll.training.heads_only import FrozenTexts, HeadsOnly
+from exitpoll.training.journal import Journal
+from exitpoll.training.methods import SCHEDULES
+from exitpoll.training.objectives import Loss, loss_for
+from exitpoll.training.settings import TrainingSettings
 from exitpoll.training.trainer import (
     ExitTrainer,
     Interruptions,
-    Objective,
     OnProgress,
     Progress,
     last_checkpoint,
@@ -50,8 +48,8 @@ class Job:
 
     model: EarlyExitModel
     tokenizer: PreTrainedTokenizerBase
-    train: TokenisedTexts
-    calibration: TokenisedTexts
+    train: TokenizedTexts
+    calibration: TokenizedTexts
     splits: Splits
     settings: TrainingSettings
     work: Path
@@ -66,7 +64,7 @@ def run_stages(job: Job) -> None:
     """
     assert job.settings.schedule is not None
     everyone = processes()
-    objective = objective_for(job.settings, job.splits.problem_type)
+    objective = loss_for(job.settings, job.splits.problem_type)
     for number, stage in enumerate(SCHEDULES[job.settings.schedule], start=1):
         folder = job.work / f"{number}-{stage}"
         finished = folder / "finished.safetensors"
@@ -84,31 +82,31 @@ def run_stages(job: Job) -> None:
         everyone.wait_for_everyone()
 
 
-def _train_all(job: Job, objective: Objective, folder: Path) -> None:
+def _train_all(job: Job, objective: Loss, folder: Path) -> None:
     """Train the encoder and every head together."""
     _fit(job, "all", job.model, objective, job.train, job.calibration, folder)
 
 
-def _train_alternating(job: Job, objective: Objective, folder: Path) -> None:
+def _train_alternating(job: Job, objective: Loss, folder: Path) -> None:
     """Train the encoder and every head together, and at every other step with the last head alone."""
     _fit(job, "alternating", job.model, objective, job.train, job.calibration, folder, between=_last_exit(job))
 
 
-def _last_exit(job: Job) -> Objective:
+def _last_exit(job: Job) -> Loss:
     """Give the loss of the last exit alone."""
     problem_type = job.splits.problem_type
-    return lambda logits, labels: objectives.relevancy(logits[:, -1:], labels, problem_type=problem_type)
+    return lambda logits, labels: losses.relevancy(logits[:, -1:], labels, problem_type=problem_type)
 
 
-def _train_last(job: Job, objective: Objective, folder: Path) -> None:
+def _train_last(job: Job, objective: Loss, folder: Path) -> None:
     """Train the encoder and the last head, as if there were no other exits."""
     if not job.model.config.shared_head:
-        job.model.heads[: len(job.model.config.exits) - 1].requires_grad_(False)
+        job.model.heads[: len(job.model.config.exit_layers) - 1].requires_grad_(False)
     _fit(job, "last", job.model, _last_exit(job), job.train, job.calibration, folder)
     job.model.requires_grad_(True)
 
 
-def _train_heads(job: Job, objective: Objective, folder: Path) -> None:
+def _train_heads(job: Job, objective: Loss, folder: Path) -> None:
     """Train the heads below the last on features that the frozen encoder computes once."""
     heads = HeadsOnly(job.model)
     train_texts = _freeze(job, job.train, "train", folder)
@@ -119,7 +117,7 @@ def _train_heads(job: Job, objective: Objective, folder: Path) -> None:
 STAGES = {"all": _train_all, "alternating": _train_alternating, "last": _train_last, "heads": _train_heads}
 
 
-def _freeze(job: Job, texts: TokenisedTexts, split: str, folder: Path) -> FrozenTexts:
+def _freeze(job: Job, texts: TokenizedTexts, split: str, folder: Path) -> FrozenTexts:
     """Compute the features of a split; every process for itself."""
     path = folder / f"{split}-{processes().process_index}.npy"
 
@@ -136,11 +134,11 @@ def _fit(
     job: Job,
     stage: str,
     model: torch.nn.Module,
-    objective: Objective,
-    train_texts: TokenisedTexts | FrozenTexts,
-    calibration: TokenisedTexts | FrozenTexts,
+    objective: Loss,
+    train_texts: TokenizedTexts | FrozenTexts,
+    calibration: TokenizedTexts | FrozenTexts,
     folder: Path,
-    between: Objective | None = None,
+    between: Loss | None = None,
 ) -> None:
     """Run one stage to its best checkpoint, from the newest checkpoint if there is one."""
     settings = job.settings
@@ -228,54 +226,3 @@ def _use_bf16(precision: str) -> bool:
     if precision == "auto":
         return torch.cuda.is_available() and torch.cuda.is_bf16_supported()
     return precision == "bf16"
-
-
-def objective_for(settings: TrainingSettings, problem_type: str) -> Objective:
-    """Bind the settings of an objective, and refuse what it cannot do.
-
-    Args:
-        settings: Resolved settings.
-        problem_type: As in transformers.
-
-    Returns:
-        A function of logits and labels.
-    """
-    assert settings.objective is not None
-    return OBJECTIVES[settings.objective](settings, problem_type)
-
-
-def _relevancy(settings: TrainingSettings, problem_type: str) -> Objective:
-    """Bind the relevancy loss."""
-    assert settings.weights is not None
-    return partial(objectives.relevancy, weights=settings.weights, problem_type=problem_type)
-
-
-def _ensemble(settings: TrainingSettings, problem_type: str) -> Objective:
-    """Bind the paper's loss."""
-    assert settings.weights is not None
-    assert settings.diversity_weight is not None
-    if problem_type == REGRESSION:
-        raise InputError(
-            "the labels are numbers with fractions, so this is regression, where no distributions can be diverse: "
-            "use the relevancy objective, or name another problem type"
-        )
-    return partial(
-        objectives.ensemble,
-        diversity_weight=settings.diversity_weight,
-        weights=settings.weights,
-        closest=settings.closest,
-        through_target=settings.through_target,
-        neighbours=settings.neighbours,
-        last=settings.last_diversity,
-        problem_type=problem_type,
-    )
-
-
-def _self_distillation(settings: TrainingSettings, problem_type: str) -> Objective:
-    """Bind the self-distillation loss, which needs no labels."""
-    if problem_type != SINGLE_LABEL:
-        raise InputError("self-distillation compares distributions over classes: use the relevancy objective")
-    return lambda logits, labels: objectives.self_distillation(logits, temperature=settings.temperature)
-
-
-OBJECTIVES = {"relevancy": _relevancy, "ensemble": _ensemble, "self_distillation": _self_distillation}

@@ -16,17 +16,19 @@ from typing import Any
 import torch
 from transformers import PreTrainedTokenizerBase, set_seed
 
-from exitpoll.models.card import CARD, model_card
 from exitpoll.data.splits import Splits, Texts
+from exitpoll.decide.metrics import REGRESSION
 from exitpoll.errors import InputError
 from exitpoll.files import check_free, partial_of, publish, read_json, write_json, write_text
-from exitpoll.training.heads_only import check_heads_below
-from exitpoll.training.features import record_logits
-from exitpoll.training.methods import SCHEDULES, TrainingSettings
+from exitpoll.models.card import CARD, model_card
 from exitpoll.models.model import EarlyExitModel
-from exitpoll.training.stages import JOURNAL_NAME, Job, objective_for, run_stages
-from exitpoll.decide.metrics import REGRESSION
-from exitpoll.models.tokenizer import TokenisedTexts, readable_length, tokenise
+from exitpoll.models.tokenizer import TokenizedTexts, readable_length, tokenize
+from exitpoll.training.features import record_logits
+from exitpoll.training.heads_only import check_heads_below
+from exitpoll.training.methods import SCHEDULES
+from exitpoll.training.objectives import loss_for
+from exitpoll.training.settings import TrainingSettings
+from exitpoll.training.stages import JOURNAL_NAME, Job, run_stages
 from exitpoll.training.trainer import OnProgress, exit_scores, processes
 
 SUMMARY_NAME = "training.json"
@@ -38,7 +40,7 @@ class Trained:
 
     folder: Path
     model: EarlyExitModel
-    layers: Sequence[int]  # of each exit
+    exit_layers: Sequence[int]  # of each exit
     calibration_scores: Sequence[float]  # of each exit, by the task's metric
     test_scores: Sequence[float]
     metric: str
@@ -85,7 +87,7 @@ def train(
     wanted = settings.max_length or model.config.max_length
     model.config.max_length = readable_length(model.config.encoder, wanted)
     model.config.strategy, model.config.layer_drop = settings.strategy, settings.layer_drop
-    read = partial(tokenise, tokenizer=tokenizer, max_length=model.config.max_length)
+    read = partial(tokenize, tokenizer=tokenizer, max_length=model.config.max_length)
     train_texts, calibration, test = read(splits.train), read(splits.calibration), read(splits.test)
     everyone = processes()
     if everyone.is_main_process:
@@ -102,7 +104,7 @@ def train(
     result = Trained(
         folder=out,
         model=model,
-        layers=model.config.exits,
+        exit_layers=model.config.exit_layers,
         calibration_scores=scores["calibration"]["exit_scores"],
         test_scores=scores["test"]["exit_scores"],
         metric=splits.metric,
@@ -121,7 +123,7 @@ def _check(
     model: EarlyExitModel, tokenizer: PreTrainedTokenizerBase, splits: Splits, settings: TrainingSettings
 ) -> None:
     """Refuse, before anything is written, what could not be trained or would be saved under wrong names."""
-    objective_for(settings, splits.problem_type)
+    loss_for(settings, splits.problem_type)
     if settings.schedule is not None and "heads" in SCHEDULES[settings.schedule]:
         check_heads_below(model.config)
     if len(tokenizer) > model.config.encoder.vocab_size:
@@ -160,7 +162,7 @@ def _fingerprint(model: EarlyExitModel, splits: Splits, settings: TrainingSettin
         "setting": asdict(settings),
         "model": {
             "encoder": weights.hexdigest(),
-            "exits": list(config.exits),
+            "exits": list(config.exit_layers),
             "head": [config.head, config.shared_head, config.native_head],
             "pooling": config.pooling,
             "labels": list(splits.label_names),
@@ -207,7 +209,7 @@ def _open_work(out: Path, fingerprint: dict[str, Any], *, resume: bool, overwrit
     write_json(work / "fingerprint.json", fingerprint)
 
 
-def _scores(job: Job, texts: TokenisedTexts) -> dict[str, Any]:
+def _scores(job: Job, texts: TokenizedTexts) -> dict[str, Any]:
     """Score every exit of the trained model on a split."""
     logits = record_logits(job.model, texts, job.tokenizer)
     assert texts.labels is not None
@@ -233,7 +235,7 @@ def _write_folder(job: Job, out: Path, scores: dict[str, Any], result: Trained) 
         "data": job.splits.source,
         "pairs": job.splits.is_pairs,
         "metric": job.splits.metric,
-        "layers": list(result.layers),
+        "layers": list(result.exit_layers),
         "scores": scores,
         "texts": {name: len(getattr(job.splits, name)) for name in ("train", "calibration", "test")},
         "truncated": result.truncated,

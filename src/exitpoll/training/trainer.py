@@ -16,13 +16,13 @@ from torch.utils.data import Sampler
 from transformers import EvalPrediction, Trainer, TrainerCallback, TrainerControl, TrainerState, TrainingArguments
 from transformers.trainer_pt_utils import get_length_grouped_indices
 
+from exitpoll.decide.metrics import METRICS, predictions
 from exitpoll.errors import DivergedError
 from exitpoll.files import read_json
-from exitpoll.training.journal import Journal
 from exitpoll.models.losses import exit_losses
-from exitpoll.decide.metrics import METRICS, predictions
+from exitpoll.training.journal import Journal
+from exitpoll.training.objectives import Loss
 
-Objective = Callable[[Tensor, Tensor], Tensor]  # logits (texts, exits, classes), labels -> loss ()
 Score = Callable[[EvalPrediction], dict[str, Any]]
 
 
@@ -125,8 +125,8 @@ class ExitTrainer(Trainer):
     def __init__(
         self,
         *,
-        objective: Objective,
-        between: Objective | None,
+        objective: Loss,
+        between: Loss | None,
         head_learning_rate: float,
         journal: Journal,
         on_progress: OnProgress | None,
@@ -190,7 +190,7 @@ class ExitTrainer(Trainer):
             self._look_at(loss, outputs.exit_logits, labels)
         return (loss, outputs) if return_outputs else loss
 
-    def _objective_of(self, model: nn.Module) -> Objective:
+    def _objective_of(self, model: nn.Module) -> Loss:
         """Choose the loss of this step; scoring always takes that over all exits."""
         if self.between is not None and model.training and self.state.global_step % 2 == 1:
             return self.between

@@ -1,6 +1,7 @@
-"""The verbs of the command line, one function each; this module has what they share.
+"""The app and what its verbs share; every verb is a function in a file of its own name in `exitpoll.cli.verbs`.
 
-Whatever takes long to import is imported by the verb that needs it.
+A verb's file is imported when the verb is called or its help is shown, and imports inside its function whatever takes
+long to import.
 """
 
 from __future__ import annotations
@@ -40,6 +41,23 @@ app = App(
     suppress_keyboard_interrupt=False,
     default_parameter=Parameter(converter=whole_numbers_stay_whole),
 )
+
+VERBS = (  # in the order of use
+    "quickstart",
+    "train",
+    "record",
+    "sweep",
+    "calibrate",
+    "evaluate",
+    "predict",
+    "export",
+    "bench",
+    "report",
+    "search",
+    "reproduce",
+)
+for verb in VERBS:
+    app.command(f"exitpoll.cli.verbs.{verb}:{verb}")
 
 Names = Annotated[list[str] | None, Parameter(consume_multiple=True, negative="")]
 Numbers = Annotated[list[int] | None, Parameter(consume_multiple=True, negative="")]

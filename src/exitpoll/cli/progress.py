@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -12,13 +11,10 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, TaskID, TextColumn, TimeRemainingColumn
 from rich.progress import Progress as Bars
 
+from exitpoll.report.wording import percent
+
 if TYPE_CHECKING:
     from exitpoll.training.trainer import OnProgress, Progress
-
-
-def percent(share: float) -> str:
-    """Write a share as people read it; nothing where there is none."""
-    return "" if math.isnan(share) else f"{100 * share:.1f}"
 
 
 @contextmanager

@@ -9,7 +9,7 @@ import numpy as np
 from rich.markup import escape
 from rich.table import Table
 
-from exitpoll.progress import percent
+from exitpoll.report.wording import percent
 
 if TYPE_CHECKING:
     from exitpoll.benchmark.timing import Benchmark
@@ -24,7 +24,7 @@ _NAMES = ("", "strategy", "group", "runtime")  # columns of words
 def training_table(trained: Trained) -> Table:
     """Show every exit's scores after a training."""
     table = _table(f"{trained.metric} by exit, in %", "exit", "layer", "calibration", "test")
-    rows = zip(trained.layers, trained.calibration_scores, trained.test_scores, strict=True)
+    rows = zip(trained.exit_layers, trained.calibration_scores, trained.test_scores, strict=True)
     for number, (layer, calibration, test) in enumerate(rows, start=1):
         table.add_row(str(number), str(layer), percent(calibration), percent(test))
     return table

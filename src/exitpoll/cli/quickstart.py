@@ -12,8 +12,8 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
-from exitpoll.data.splits import load_splits
 from exitpoll.data.demo import EMBEDDED, encoder_folder
+from exitpoll.data.splits import load_splits
 from exitpoll.errors import InputError, MissingExtraError
 from exitpoll.files import read_json, write_json, write_text
 

@@ -1,4 +1,4 @@
-"""From data to a model folder: train."""
+"""exitpoll train: from data to a model folder."""
 
 from __future__ import annotations
 
@@ -9,17 +9,16 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 from cyclopts import Parameter
 from rich.console import Console
 
-from exitpoll.console import quieten_transformers, show_training
+from exitpoll.cli.app import Numbers, Reading
+from exitpoll.cli.console import quieten_transformers, show_training
 from exitpoll.errors import InputError
-from exitpoll.training.methods import TrainingSettings
-from exitpoll.verbs import Numbers, Reading, app
+from exitpoll.training.settings import TrainingSettings
 
 if TYPE_CHECKING:
     from exitpoll.data.splits import Splits
     from exitpoll.models.model import EarlyExitModel
 
 
-@app.command
 def train(
     *,
     data: str,
@@ -62,13 +61,13 @@ def train(
     import torch
     from transformers import set_seed
 
-    from exitpoll.data.splits import load_splits
+    from exitpoll.cli.progress import training_bars
     from exitpoll.data.demo import encoder_folder
+    from exitpoll.data.splits import load_splits
     from exitpoll.files import check_free
-    from exitpoll.progress import training_bars
     from exitpoll.models.tokenizer import load_tokenizer
-    from exitpoll.training.trainer import processes
     from exitpoll.training.train import train as train_model
+    from exitpoll.training.trainer import processes
 
     torch.set_flush_denormal(True)  # holds for threads that start later
     quieten_transformers()

@@ -1,4 +1,4 @@
-"""The command line: every verb is a function in `exitpoll.verbs`."""
+"""The command line: every verb is a function in `exitpoll.cli.verbs`."""
 
 from __future__ import annotations
 
@@ -11,11 +11,9 @@ import threading
 
 from cyclopts import CycloptsError
 
-from exitpoll.console import fail
+from exitpoll.cli.app import app
+from exitpoll.cli.console import fail
 from exitpoll.errors import InputError
-from exitpoll.verbs import app, decide, learn, study, use
-
-__all__ = ["app", "decide", "learn", "main", "study", "use"]  # importing a module is what adds its verbs
 
 _ON_AGAIN = {
     "train": "stopped; it goes on with the same command and --resume",

@@ -7,9 +7,11 @@ import shlex
 
 import pytest
 
-from exitpoll import InputError, cli, quickstart
-from exitpoll.quickstart import steps
-from exitpoll.verbs import study
+from exitpoll import InputError
+from exitpoll.cli import main as cli
+from exitpoll.cli import quickstart
+from exitpoll.cli.app import study
+from exitpoll.cli.quickstart import steps
 from tests.tiny import write_toy_folder
 
 

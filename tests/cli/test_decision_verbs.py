@@ -167,7 +167,7 @@ def test_other_goals(recorded, run, tmp_path, goal):
 def test_a_promise_that_cannot_be_kept(recorded, run, tmp_path):
     calibration = Trace.load(recorded / "calibration.safetensors")
     noise = 10 * np.random.default_rng(0).normal(size=calibration.logits.shape).astype(np.float32)
-    Trace(noise, np.array(calibration.labels), calibration.layers, calibration.about).save(tmp_path / "noise")
+    Trace(noise, np.array(calibration.labels), calibration.exit_layers, calibration.about).save(tmp_path / "noise")
     arguments = ("--trace", tmp_path / "noise", "--strategy", "max_prob", "--max-drop", "0.02")
     code, out, err = run("calibrate", recorded / "model", *arguments, "--out", tmp_path / "p.json")
     assert code == 1, err
@@ -189,7 +189,7 @@ def test_logits_that_are_no_numbers_are_reported(recorded, run, tmp_path):
     test = Trace.load(recorded / "test.safetensors")
     logits = np.array(test.logits)
     logits[:3, 1] = np.nan
-    Trace(logits, np.array(test.labels), test.layers, test.about).save(tmp_path / "broken")
+    Trace(logits, np.array(test.labels), test.exit_layers, test.about).save(tmp_path / "broken")
     Policy("margin", 0.5).save(tmp_path / "p.json")
     for words in (
         ("evaluate", recorded / "model", "--trace", tmp_path / "broken", "--policy", tmp_path / "p.json"),
@@ -227,7 +227,7 @@ class TestRefusals:
 
     def test_a_trace_without_labels(self, refused, recorded, tmp_path):
         test = Trace.load(recorded / "test.safetensors")
-        Trace(np.array(test.logits), None, test.layers, test.about).save(tmp_path / "t")
+        Trace(np.array(test.logits), None, test.exit_layers, test.about).save(tmp_path / "t")
         refused("a sweep needs labels, and this trace has none", "sweep", tmp_path / "t")
         goal = ("--max-drop", "0.1", "--risk", "accuracy")
         refused("a loss of accuracy needs labels", "calibrate", recorded / "model", "--trace", tmp_path / "t", *goal)
@@ -360,7 +360,7 @@ def test_policies_of_a_sweep_can_be_decided_by(recorded, run, tmp_path):
 
 def test_texts_without_labels_all_the_way(recorded, run, tmp_path):
     test = Trace.load(recorded / "test.safetensors")
-    Trace(np.array(test.logits), None, test.layers, dict(test.about) | {"split": "other"}).save(tmp_path / "t")
+    Trace(np.array(test.logits), None, test.exit_layers, dict(test.about) | {"split": "other"}).save(tmp_path / "t")
     policy = ("--policy", tmp_path / "p.json")
     arguments = ("--trace", recorded / "calibration.safetensors", "--max-drop", "0.05", "--out", tmp_path / "p.json")
     run("calibrate", recorded / "model", *arguments)
@@ -383,7 +383,7 @@ def test_names_of_groups_are_shown_as_they_are(recorded, run, tmp_path):
 
 def test_a_recording_that_is_ended_leaves_nothing(recorded, tmp_path):
     write_tsv(tmp_path / "d.tsv", toy_rows(4000))
-    command = [sys.executable, "-c", "from exitpoll.cli import main; main()", "record", recorded / "model"]
+    command = [sys.executable, "-c", "from exitpoll.cli.main import main; main()", "record", recorded / "model"]
     process = subprocess.Popen([*command, "--data", "d.tsv", "--split", "all", "--out", "t"], cwd=tmp_path)
     while process.poll() is None and not list(tmp_path.glob("t.*.partial")):
         time.sleep(0.05)

@@ -12,8 +12,8 @@ from rich.console import Console
 
 if TYPE_CHECKING:
     from exitpoll.decide.evaluate import Evaluation
-    from exitpoll.engine.loading import Read
     from exitpoll.decide.policy import Policy
+    from exitpoll.engine.loading import Read
     from exitpoll.training.train import Trained
 
 console = Console()
@@ -39,7 +39,7 @@ def notes_of(read: Read) -> list[str]:
 
 def show_training(trained: Trained) -> None:
     """Print the table of a training, exit by exit."""
-    from exitpoll.tables import training_table
+    from exitpoll.cli.tables import training_table
 
     console.print(training_table(trained))
     for note in trained.notes:
@@ -52,7 +52,7 @@ def show_training(trained: Trained) -> None:
 
 def show_evaluation(evaluation: Evaluation, policy: Policy) -> None:
     """Print what was measured, and whether the promise held."""
-    from exitpoll.tables import depths_table, evaluation_table, groups_table
+    from exitpoll.cli.tables import depths_table, evaluation_table, groups_table
     from exitpoll.report.wording import verdict
 
     for line in verdict(evaluation, policy):

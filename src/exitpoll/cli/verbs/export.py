@@ -1,0 +1,58 @@
+"""exitpoll export: write a model for ONNX Runtime."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+from cyclopts import Parameter
+
+from exitpoll.cli.app import Reading, Split
+from exitpoll.cli.console import errors, notes_of, quieten_transformers, say
+
+
+def export(
+    model: str,
+    /,
+    *,
+    to: Path | None = None,
+    int8: bool = False,
+    data: str | None = None,
+    split: Split = "calibration",
+    reading: Annotated[Reading | None, Parameter(name="*")] = None,
+    overwrite: bool = False,
+) -> None:
+    """Write a model for ONNX Runtime, which runs it faster and without torch; its policy goes with it.
+
+    Example: exitpoll export trec-bert --int8 --data trec
+
+    Args:
+        model: The model folder that `exitpoll train` wrote.
+        to: The folder to write; by default onnx, or onnx-int8, in the model folder.
+        int8: Quantize weights and activations: smaller and faster, and not quite the same answers.
+        data: The data the model was trained on, or other texts like those to come: the policy is calibrated on them
+            anew, and it is said what int8 costs. Without, an int8 export has no policy.
+        split: Which split of the data; all takes a file as it is, with labels or without.
+        reading: Which columns to read.
+        overwrite: Replace an older export.
+    """
+    from exitpoll.cli.progress import stages_bar
+    from exitpoll.engine.loading import load_model, policy_path, read_texts
+    from exitpoll.export.export import deliver
+    from exitpoll.report.wording import delivered_in_words
+
+    quieten_transformers()
+    to = to or policy_path(model).with_name("onnx-int8" if int8 else "onnx")
+    read = None if data is None else read_texts(load_model(model), data, split, **vars(reading or Reading()))
+    with stages_bar(errors) as on_progress:
+        delivered = deliver(
+            model,
+            to,
+            int8=int8,
+            texts=None if read is None else read.texts,
+            about=None if read is None else read.about,
+            overwrite=overwrite,
+            on_progress=on_progress,
+        )
+    for line in (*([] if read is None else notes_of(read)), *delivered_in_words(delivered)):
+        say(line)

@@ -1,0 +1,75 @@
+"""exitpoll search: search the paper's grid of hyperparameters."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+from typing import Annotated
+
+from cyclopts import Parameter
+
+from exitpoll.cli.app import Numbers
+from exitpoll.cli.console import quieten_transformers, say
+from exitpoll.training.settings import TrainingSettings
+
+
+def search(
+    *,
+    encoder: str,
+    data: str,
+    out: Path,
+    method: str = "ours, votes",
+    seeds: Numbers = None,
+    budget: int | None = None,
+    limit: int | None = None,
+    settings: Annotated[TrainingSettings | None, Parameter(name="*")] = None,
+) -> None:
+    """Search the paper's grid for the settings that are best on the calibration split; it goes on when cut off.
+
+    The grid: batch size 16, 32; learning rate 1e-5, 2e-5, 3e-5, 5e-5; epochs 3, 4, 5; and for ours the diversity
+    weight 0.1, 0.2, 0.3, 0.5; each point is a trial, done with every seed.
+
+    Example: exitpoll search --encoder google-bert/bert-base-uncased --data trec --out trec-search --budget 20
+
+    Args:
+        encoder: A hub name or folder of a pretrained encoder.
+        data: A file, a folder, a known task's name or a hub dataset's.
+        out: The folder for trials.
+        method: A row of the paper's tables, whose strategy scores a trial.
+        seeds: The seeds; 0, 1 and 2 by default.
+        budget: Do at most so many trials, chosen by Optuna; the whole grid by default.
+        limit: Train on at most this many texts.
+        settings: What the grid does not say.
+    """
+    from exitpoll.study.paper import GRID
+    from exitpoll.study.plan import Plan, check_plan, check_settings, known_of, range_of, rows_named
+    from exitpoll.study.search import search as search_grid
+
+    quieten_transformers()
+    check_settings(settings or TrainingSettings(), *GRID)
+    [row] = rows_named([method])
+    staged = {"schedule": "two-stage"} if row.settings.get("schedule") == "heads" else {}  # both are searched
+    place = Path(data)
+    parent, task = (str(place.parent), place.name) if place.is_dir() else (None, data)
+    plan = Plan(
+        **known_of(encoder),
+        data=parent,
+        tasks=[task],
+        rows=[row],
+        seeds=seeds or (0, 1, 2),
+        limit=limit,
+        settings=settings or TrainingSettings(),
+    )
+    check_plan(plan)
+    found = search_grid(
+        plan.run(task, replace(row, settings={**row.settings, **staged}), 0),
+        row,
+        range_of(data),
+        out,
+        seeds=plan.seeds,
+        budget=budget,
+        advance=lambda number, total, words: say(f"trial {number + 1} of {total}: {words}"),
+    )
+    say(f"best of {found.trials} trials ({found.pruned} ended early): {100 * found.score:.1f} on the calibration split")
+    say(" ".join(f"--{name.replace('_', '-')} {value}" for name, value in found.settings.items()))
+    say(f"'exitpoll reproduce --searched {out}' uses them for this task and method")

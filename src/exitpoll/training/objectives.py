@@ -1,0 +1,91 @@
+"""The training objectives by name: losses over every exit's logits, with the settings of a training bound to them.
+
+The table needs no torch, so that the command line can list it; a loss imports torch when it is bound.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import partial
+from typing import TYPE_CHECKING
+
+from exitpoll.decide.metrics import REGRESSION, SINGLE_LABEL
+from exitpoll.errors import InputError
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+    from exitpoll.training.settings import TrainingSettings
+
+    Loss = Callable[[Tensor, Tensor], Tensor]  # logits (texts, exits, classes), labels -> loss ()
+
+
+@dataclass(frozen=True)
+class Objective:
+    """One row of the table."""
+
+    bind: Callable[[TrainingSettings, str], Loss]  # resolved settings, problem type -> the loss, or an InputError
+    needs_trained_last_head: bool = False  # heads learn from the last head, so it must be trained before them
+
+
+def loss_for(settings: TrainingSettings, problem_type: str) -> Loss:
+    """Return the loss that settings ask for, and refuse what it cannot do.
+
+    Args:
+        settings: Resolved settings.
+        problem_type: As in transformers.
+
+    Returns:
+        A function of logits and labels.
+    """
+    assert settings.objective is not None
+    return OBJECTIVES[settings.objective].bind(settings, problem_type)
+
+
+def _relevancy(settings: TrainingSettings, problem_type: str) -> Loss:
+    """Bind the relevancy loss."""
+    from exitpoll.models.losses import relevancy
+
+    assert settings.exit_weights is not None
+    return partial(relevancy, exit_weights=settings.exit_weights, problem_type=problem_type)
+
+
+def _ensemble(settings: TrainingSettings, problem_type: str) -> Loss:
+    """Bind the paper's loss."""
+    from exitpoll.models.losses import ensemble
+
+    assert settings.exit_weights is not None
+    assert settings.diversity_weight is not None
+    if problem_type == REGRESSION:
+        raise InputError(
+            "the ensemble objective needs class distributions, and these labels are numbers with fractions "
+            "(regression): use the relevancy objective, or name another problem type"
+        )
+    return partial(
+        ensemble,
+        diversity_weight=settings.diversity_weight,
+        exit_weights=settings.exit_weights,
+        closest=settings.closest,
+        through_target=settings.through_target,
+        neighbours=settings.neighbours,
+        last=settings.last_diversity,
+        problem_type=problem_type,
+    )
+
+
+def _self_distillation(settings: TrainingSettings, problem_type: str) -> Loss:
+    """Bind the self-distillation loss, which needs no labels."""
+    from exitpoll.models.losses import self_distillation
+
+    if problem_type != SINGLE_LABEL:
+        raise InputError("self-distillation compares distributions over classes: use the relevancy objective")
+    return lambda logits, labels: self_distillation(logits, temperature=settings.temperature)
+
+
+# A new objective is one row here.
+OBJECTIVES: dict[str, Objective] = {
+    "relevancy": Objective(_relevancy),
+    "ensemble": Objective(_ensemble),
+    "self_distillation": Objective(_self_distillation, needs_trained_last_head=True),
+}
