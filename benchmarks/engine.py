@@ -22,7 +22,8 @@ from common import FIGURES, RESULTS, write_results
 from engine_tables import KINDS, kept_table, limit_table, plain_table, short_table
 from exitpoll import Policy, calibrate, evaluate, load_model
 from exitpoll.benchmark.timing import Benchmark, benchmark, contestants
-from exitpoll.engine.loading import find_folder, read_texts
+from exitpoll.engine.inputs import read_texts
+from exitpoll.engine.loading import find_folder
 from exitpoll.engine.record import given_texts, record, record_in_memory
 from exitpoll.export.export import deliver
 from exitpoll.report.plots import draw_parts, save

@@ -20,7 +20,7 @@ from matplotlib.figure import Figure
 
 from common import FIGURES, write_results
 from exitpoll import load_model
-from exitpoll.engine.loading import read_texts
+from exitpoll.engine.inputs import read_texts
 from exitpoll.engine.record import given_texts
 
 ROWS = (1_000, 3_000, 10_000, 30_000, 100_000)

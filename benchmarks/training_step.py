@@ -29,8 +29,8 @@ from transformers import (
 
 from common import make_encoder, make_texts, write_results
 from exitpoll import EarlyExitModel, Splits, Texts, TrainingSettings, train
+from exitpoll.data.progress import Progress
 from exitpoll.models.tokenizer import tokenize
-from exitpoll.training.trainer import Progress
 
 BATCH, STEPS, SKIPPED, CLASSES = 32, 10, 2, 6
 BAR = 1.15

@@ -1,4 +1,4 @@
-"""Does the guarantee hold: calibrate over and over in a world whose true risks are known, and count broken promises.
+"""Does the guarantee hold: calibrate many times in a simulation whose true risks are known, and count violations.
 
 Beside it stands what is usually done, the loosest threshold whose measured risk is within the limit.
 
@@ -15,10 +15,10 @@ from pathlib import Path
 
 import numpy as np
 
-from exitpoll.decide.calibrate import calibrate
-from exitpoll.decide.guarantee import Promise, Risk, full_answers, losses_of, try_out
+from exitpoll.decide.calibrate import calibrate, on_grid
+from exitpoll.decide.certificate import Guarantee, Risk
+from exitpoll.decide.guarantee import full_answers, losses_of, try_policies
 from exitpoll.decide.policy import Policy
-from exitpoll.decide.thresholds import on_grid
 from exitpoll.decide.trace import Trace
 from exitpoll.files import write_json
 
@@ -30,7 +30,7 @@ ENOUGH = 100_000  # texts, so many that the risk on them is the world's own
 
 @dataclass(frozen=True)
 class Outcome:
-    """What many calibrations came to."""
+    """Result of many calibrations."""
 
     broken: float  # share of them whose true risk is above the limit
     left_early: float  # share of them that leave early at all
@@ -58,7 +58,7 @@ _known: dict[str, tuple[float, float]] = {}
 
 
 def truth(policy: Policy, risk: Risk, draw: Draw) -> tuple[float, float]:
-    """Give a policy's true risk and speed-up."""
+    """Return a policy's true risk and speed-up."""
     key = f"{draw.__name__} {policy.strategy} {policy.threshold} {policy.settings} {risk}"
     if key not in _known:
         trace = _everything(draw)
@@ -68,31 +68,31 @@ def truth(policy: Policy, risk: Risk, draw: Draw) -> tuple[float, float]:
     return _known[key]
 
 
-def looks_right(trace: Trace, strategy: str, promise: Promise) -> Policy:
+def looks_right(trace: Trace, strategy: str, guarantee: Guarantee) -> Policy:
     """Take the fastest policy whose measured risk is within the limit."""
-    tried = try_out(trace, on_grid(Policy(strategy), trace), promise.risk)
-    within = [each for each in tried if each.losses.mean() <= promise.at_most]
-    return max(within, key=lambda each: each.speedup).policy
+    trials = try_policies(trace, on_grid(Policy(strategy), trace), guarantee.risk)
+    within = [trial for trial in trials if trial.losses.mean() <= guarantee.at_most]
+    return max(within, key=lambda trial: trial.speedup).policy
 
 
 def simulate(
     strategy: str, risk: Risk, texts: int, limit: float, runs: int, *, proven: bool = True, draw: Draw = world
 ) -> Outcome:
-    """Calibrate many times, each on texts of its own, and see what was promised and what was true."""
-    found = []
+    """Calibrate many times, each on texts of its own, and compare the guarantee with the true risk."""
+    outcomes = []
     for seed in range(runs):
         trace = draw(seed, texts)
         if proven:
             policy = calibrate(trace, strategy, max_drop=limit, confidence=CONFIDENCE, risk=risk)
         else:
-            policy = looks_right(trace, strategy, Promise(risk, limit, CONFIDENCE))
-        found.append((*truth(policy, risk, draw), policy.threshold is not None))
-    risks, speedups, early = np.array(found).T
+            policy = looks_right(trace, strategy, Guarantee(risk, limit, CONFIDENCE))
+        outcomes.append((*truth(policy, risk, draw), policy.threshold is not None))
+    risks, speedups, early = np.array(outcomes).T
     return Outcome(float((risks > limit).mean()), float(early.mean()), float(speedups.mean()))
 
 
 def allowed(runs: int) -> float:
-    """How often a promise may be broken in so many runs: 1 − confidence and three standard errors."""
+    """Return how often a guarantee may be violated in so many runs: 1 − confidence and three standard errors."""
     return float(1 - CONFIDENCE + 3 * np.sqrt(CONFIDENCE * (1 - CONFIDENCE) / runs))
 
 
@@ -102,10 +102,10 @@ def table(results: list[dict]) -> str:
         "| risk | texts | limit | usual choice: broken | speed-up | proven: broken | speed-up |",
         "|---|---|---|---|---|---|---|",
     ]
-    for each in results:
-        usual, proven = each["usual"], each["proven"]
+    for result in results:
+        usual, proven = result["usual"], result["proven"]
         lines.append(
-            f"| {each['risk']} | {each['texts']} | {100 * each['limit']:g} % | {100 * usual['broken']:.0f} % | "
+            f"| {result['risk']} | {result['texts']} | {100 * result['limit']:g} % | {100 * usual['broken']:.0f} % | "
             f"{usual['speedup']:.2f} | {100 * proven['broken']:.1f} % | {proven['speedup']:.2f} |"
         )
     return "\n".join(lines)

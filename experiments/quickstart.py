@@ -13,7 +13,6 @@ from pathlib import Path
 from typing import Any
 
 from exitpoll import Policy
-from exitpoll.decide.guarantee import Promise
 
 ROOT = Path(__file__).parent
 RESULTS = ROOT / "results" / "quickstart.json"
@@ -25,14 +24,14 @@ def collect(folder: Path) -> dict[str, Any]:
     evaluation = json.loads((folder / "evaluation.json").read_text(encoding="utf-8"))
     bench = json.loads((folder / "bench" / "bench.json").read_text(encoding="utf-8"))
     policy = Policy.load(folder / "model" / "policy.json")
-    if not (policy.certificate or {}).get("met"):
-        raise SystemExit(f"the policy of {folder} keeps no promise; nothing is written")
+    if policy.certificate is None or policy.certificate.guarantee is None:
+        raise SystemExit(f"the policy of {folder} has no guarantee; nothing is written")
     rows = {row["name"]: row for row in evaluation["rows"]}
     engine = [each for each in bench["timings"] if each["way"] == "engine"]
     return {
         "texts": evaluation["texts"],
         "metric": evaluation["metric"],
-        "promise": str(Promise.of(policy)),
+        "guarantee": str(policy.certificate.guarantee),
         "strategy": policy.name,
         "policy": rows["policy"],
         "full": rows["full model"],

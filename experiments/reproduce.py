@@ -15,6 +15,7 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
+from exitpoll.data.progress import Progress
 from exitpoll.files import write_json
 from exitpoll.study.comparisons import Runs, contests
 from exitpoll.study.execute import execute_all
@@ -97,9 +98,9 @@ def ordered_runs(plan: Plan) -> list[Run]:
     return list({run.name: run for part in parts for run in part.runs()}.values())
 
 
-def announce(number: int, total: int, run: Run) -> None:
-    """Say what is next."""
-    print(f"run {number + 1} of {total}: {run.name}", flush=True)
+def announce(progress: Progress) -> None:
+    """Print which run is next."""
+    print(f"run {progress.done + 1} of {progress.total}: {progress.task}", flush=True)
 
 
 def write_results(plan: Plan, todo: list[Run], cache: Path, task: str) -> None:
@@ -137,7 +138,7 @@ def main() -> None:
     plan = plan_of(options)
     todo = [run for run in ordered_runs(plan) if run.task in options.tasks]
     if not options.only_write:
-        _, failed = execute_all(todo, options.cache, advance=announce)
+        _, failed = execute_all(todo, options.cache, on_run=announce)
         print("\n".join(f"failed: {name}: {why}" for name, why in failed.items()))
     for task in options.tasks:
         write_results(plan, todo, options.cache, task)

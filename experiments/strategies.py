@@ -55,22 +55,22 @@ def compare(calibration: Trace, test: Trace) -> dict[str, Any]:
         "texts": [len(calibration), len(test)],
         "full_score": Policy().decide(test).score(metric),
         "rows": rows,
-        "promise": promise(calibration, test),
+        "guarantee": guarantee(calibration, test),
     }
 
 
-def promise(calibration: Trace, test: Trace) -> dict[str, Any]:
-    """Promise at most 2 % of differing answers, and see what comes of it on the test split."""
+def guarantee(calibration: Trace, test: Trace) -> dict[str, Any]:
+    """Guarantee at most 2 % of differing answers, and measure it on the test split."""
     policy = calibrate(calibration, max_drop=0.02)
-    found = evaluate(test, policy)
-    certificate = dict(policy.certificate or {})
+    evaluation, certificate = evaluate(test, policy), policy.certificate
+    assert certificate is not None
     return {
         "name": policy.name,
-        "met": certificate["met"],
-        "speedup": certificate["speedup"],
-        "test_score": found.rows[0].score.value,
-        "test_speedup": found.rows[0].speedup,
-        "test_disagreement": None if found.promise is None else found.promise.measured.value,
+        "met": certificate.met,
+        "speedup": certificate.speedup,
+        "test_score": evaluation.rows[0].score.value,
+        "test_speedup": evaluation.rows[0].speedup,
+        "test_disagreement": None if evaluation.guarantee is None else evaluation.guarantee.measured.value,
     }
 
 

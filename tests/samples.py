@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import numpy as np
 
+from exitpoll.decide.certificate import Certificate, Guarantee, Source
+from exitpoll.decide.fits import FEATURES
 from exitpoll.decide.metrics import MULTI_LABEL, REGRESSION
-from exitpoll.decide.strategies import FEATURES
 from exitpoll.decide.trace import Trace
 
 _RISES = [-1.0 if name == "entropy" else 0.5 for name in FEATURES]  # surer means more
@@ -16,14 +17,19 @@ SETTINGS = {
             {"strategy": "entropy", "threshold": 0.4},
         ]
     },
-    "learned": {"towards": "agreement", "weights": [_RISES] * 24, "biases": [-2.0] * 24},
+    "learned": {"towards": "agreement", "coefficients": [_RISES] * 24, "intercepts": [-2.0] * 24},
 }
 
 
 def settings_of(name, exits=24):
     """Settings without which a strategy cannot be asked."""
     settings = SETTINGS.get(name, {})
-    return {key: value[:exits] if key in ("weights", "biases") else value for key, value in settings.items()}
+    return {key: value[:exits] if key in ("coefficients", "intercepts") else value for key, value in settings.items()}
+
+
+def certified(goal=None, **source):
+    """A certificate that names the model, runtime or texts it is for."""
+    return Certificate(goal or Guarantee(), 77, 1.5, Source(**source))
 
 
 def random_trace(seed, texts=60, exits=4, classes=3, clarity=1.5):

@@ -5,12 +5,13 @@ from __future__ import annotations
 import pytest
 
 from exitpoll import InputError
-from exitpoll.files import check_free, publish, read_json, write_json
+from exitpoll.files import publish, read_json, write_json
+from exitpoll.models.folder import check_free_for_model
 
 
 def test_a_new_or_empty_folder_is_free(tmp_path):
-    check_free(tmp_path / "new", overwrite=False)
-    check_free(tmp_path, overwrite=False)
+    check_free_for_model(tmp_path / "new", overwrite=False)
+    check_free_for_model(tmp_path, overwrite=False)
     assert list(tmp_path.iterdir()) == []
 
 
@@ -25,8 +26,8 @@ def out(tmp_path):
 def test_what_exists_is_kept_unless_told(tmp_path):
     write_json(tmp_path / "config.json", {"model_type": "exitpoll"})
     with pytest.raises(InputError, match="exists already"):
-        check_free(tmp_path, overwrite=False)
-    check_free(tmp_path, overwrite=True)
+        check_free_for_model(tmp_path, overwrite=False)
+    check_free_for_model(tmp_path, overwrite=True)
 
 
 @pytest.mark.parametrize("content", [None, {"model_type": "bert"}])
@@ -35,14 +36,14 @@ def test_what_is_not_ours_is_never_overwritten(tmp_path, content):
     if content:
         write_json(tmp_path / "config.json", content)
     for overwrite in (False, True):
-        with pytest.raises(InputError, match="exists and is not a model folder of exitpoll; choose another folder"):
-            check_free(tmp_path, overwrite=overwrite)
+        with pytest.raises(InputError, match="exists and is not an exitpoll model folder; choose another folder"):
+            check_free_for_model(tmp_path, overwrite=overwrite)
 
 
 def test_a_file_is_never_overwritten(tmp_path):
     (tmp_path / "file").write_text("x")
-    with pytest.raises(InputError, match="not a model folder"):
-        check_free(tmp_path / "file", overwrite=True)
+    with pytest.raises(InputError, match="not an exitpoll model folder"):
+        check_free_for_model(tmp_path / "file", overwrite=True)
 
 
 @pytest.mark.parametrize("older", [False, True])
@@ -50,7 +51,7 @@ def test_publish(out, older):
     if older:
         out.mkdir()
         (out / "old").touch()
-    publish(out.parent / "out.partial" / "prepared", out)
+    publish(out.parent / "out.partial", "prepared", out)
     assert [path.name for path in out.parent.iterdir()] == ["out"]
     assert [path.name for path in out.iterdir()] == ["new"]
 
@@ -67,5 +68,5 @@ def test_a_kill_between_the_renames_loses_nothing(out):
     (out.parent / "out.partial" / "replaced").mkdir()
     write_json(out.parent / "out.partial" / "replaced" / "config.json", {"model_type": "exitpoll"})
     with pytest.raises(InputError, match="exists already"):
-        check_free(out, overwrite=False)
+        check_free_for_model(out, overwrite=False)
     assert (out / "config.json").exists()

@@ -1,13 +1,16 @@
-"""The one error a user can mend: its message is a single line that says what was wrong and what would be right."""
+"""Errors that a user can fix: the message is a single line that says what was wrong and what would be right."""
 
 from __future__ import annotations
+
+from collections.abc import Iterable
+from importlib.util import find_spec
 
 
 class InputError(ValueError):
     """A value, file or folder given by the user cannot be used as it is."""
 
     def __init__(self, message: str) -> None:
-        """Fold what other libraries said, within the message too, into one line.
+        """Put the message, which may quote other libraries, on one line.
 
         Args:
             message: What was wrong and what would be right.
@@ -16,17 +19,29 @@ class InputError(ValueError):
 
 
 class DivergedError(InputError):
-    """A training came to numbers that are not finite."""
+    """The loss of a training became NaN or infinite."""
 
 
 class MissingExtraError(InputError):
-    """A feature was asked for whose optional packages are not installed."""
+    """The optional packages of a feature are not installed."""
 
     def __init__(self, feature: str, extra: str) -> None:
-        """Name the feature and how to get it.
+        """Name the feature and how to install it.
 
         Args:
             feature: What was asked for, as the subject of a sentence.
-            extra: The extra of this package that brings it.
+            extra: The extra of this package that provides it.
         """
         super().__init__(f"{feature} needs more packages: pip install 'exitpoll[{extra}]', or '.[{extra}]' in a clone")
+
+
+def check_installed(packages: Iterable[str], feature: str, extra: str) -> None:
+    """Raise a `MissingExtraError` if a package is not installed, without importing any.
+
+    Args:
+        packages: The packages that a feature needs.
+        feature: What was asked for, as the subject of a sentence.
+        extra: The extra that provides them.
+    """
+    if any(find_spec(package) is None for package in packages):
+        raise MissingExtraError(feature, extra)

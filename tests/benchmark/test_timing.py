@@ -64,7 +64,13 @@ def test_a_whole_batch_waits_for_its_last_text(model, logits):
 
 def test_ratios_are_of_what_was_timed(model):
     seen = []
-    result = benchmark(contestants(model), TEXTS, batch_sizes=[1, 8], rounds=1, advance=lambda *done: seen.append(done))
+    result = benchmark(
+        contestants(model),
+        TEXTS,
+        batch_sizes=[1, 8],
+        rounds=1,
+        on_progress=lambda progress: seen.append((progress.done, progress.total)),
+    )
     assert [each.kind for each in contestants(model)] == ["torch", "onnx", "onnx-int8"]
     assert seen[-1] == (len(result.timings) * 2, len(result.timings) * 2)
     times = {(each.runtime, each.way, each.batch_size): each for each in result.timings}

@@ -14,8 +14,9 @@ import pytest
 from safetensors.torch import load_file, save_file
 
 from exitpoll import EarlyExitModel, Policy, Trace
-from exitpoll.engine.manifest import MANIFEST
 from exitpoll.files import write_json
+from exitpoll.models.folder import MANIFEST
+from tests.samples import certified
 from tests.tiny import toy_rows, write_tsv
 
 
@@ -106,15 +107,15 @@ def test_calibrate_then_evaluate(recorded, run, tmp_path):
     arguments = ("--trace", recorded / "calibration.safetensors", "--max-drop", "0.05")
     code, out, err = run("calibrate", recorded / "model", *arguments)
     assert code == 0, err
-    assert "promised: answers that differ from the full model's on at most 5 % of texts, with 95 % confidence" in out
+    assert "guarantee: answers differ from the full model's on at most 5 % of texts, with 95 % confidence" in out
     policy = Policy.load(recorded / "model" / "policy.json")
-    assert policy.certificate["met"]
-    assert policy.certificate["about"]["data"] == "data"
+    assert policy.certificate.met
+    assert policy.certificate.source.data == "data"
     assert "keeps the policy" not in out
 
     code, out, err = run("evaluate", recorded / "model", "--data", recorded / "data", "--out", tmp_path / "e.json")
     assert code == 0, err
-    assert "the promise held on these texts" in out
+    assert "the guarantee held on these texts" in out
     assert "where texts left" in out
     found = json.loads((tmp_path / "e.json").read_text())
     assert found["rows"][0]["score"]["value"] == pytest.approx(
@@ -150,7 +151,7 @@ def test_evaluate_by_group(recorded, run, tmp_path):
     assert "accuracy in % by group" in out
     assert "│ long " in out
     assert "│ short " in out
-    assert "it promises nothing" in out
+    assert "it guarantees nothing" in out
 
 
 @pytest.mark.parametrize("goal", [("--speedup", "1.5"), ("--latency-ms", "500")])
@@ -159,9 +160,9 @@ def test_other_goals(recorded, run, tmp_path, goal):
     code, out, err = run("calibrate", recorded / "model", *arguments)
     assert code == 0, err
     assert "of the full model" in out
-    assert "not promised for others" in out
+    assert "not guaranteed for others" in out
     assert ("ms a text on average" in out) == (goal[0] == "--latency-ms")
-    assert Policy.load(tmp_path / "p.json").certificate["goal"]
+    assert Policy.load(tmp_path / "p.json").certificate.goal
 
 
 def test_a_promise_that_cannot_be_kept(recorded, run, tmp_path):
@@ -171,13 +172,13 @@ def test_a_promise_that_cannot_be_kept(recorded, run, tmp_path):
     arguments = ("--trace", tmp_path / "noise", "--strategy", "max_prob", "--max-drop", "0.02")
     code, out, err = run("calibrate", recorded / "model", *arguments, "--out", tmp_path / "p.json")
     assert code == 1, err
-    assert "cannot be promised" in out
-    assert "the nearest promise that these texts could prove" in out
+    assert "no guarantee is possible" in out
+    assert "the nearest that these texts could prove" in out
     assert Policy.load(tmp_path / "p.json").threshold is None
     code, out, _ = run(
         "evaluate", recorded / "model", "--trace", recorded / "test.safetensors", "--policy", tmp_path / "p.json"
     )
-    assert "the policy never leaves early: cannot be promised: answers that differ" in out
+    assert "the policy never exits early: no guarantee is possible that answers differ" in out
     Policy("votes", 1.5).save(tmp_path / "p.json")
     code, out, err = run("calibrate", recorded / "model", *arguments, "--out", tmp_path / "p.json")
     assert code == 1
@@ -241,7 +242,7 @@ class TestRefusals:
         refused("recorded from another model", "calibrate", tmp_path / "other", *trace, "--speedup", "2")
 
     def test_a_policy_of_another_runtime(self, refused, recorded, tmp_path):
-        Policy("margin", 0.5, certificate={"about": {"runtime": "onnx int8"}}).save(tmp_path / "p.json")
+        Policy("margin", 0.5, certificate=certified(runtime="onnx int8")).save(tmp_path / "p.json")
         arguments = ("--trace", recorded / "test.safetensors", "--policy", tmp_path / "p.json")
         refused("calibrated on runtime onnx int8, and this is", "evaluate", recorded / "model", *arguments)
 
@@ -263,7 +264,7 @@ class TestRefusals:
 
     def test_policies(self, refused, recorded, tmp_path):
         trace = ("--trace", recorded / "test.safetensors")
-        write_json(tmp_path / "p.json", {"version": 1, "strategy": "votes", "threshold": [1, 2]})
+        write_json(tmp_path / "p.json", {"version": 2, "strategy": "votes", "threshold": [1, 2]})
         refused("2 thresholds were given for 3 exits", "evaluate", recorded / "model", *trace, "--policy",
                 tmp_path / "p.json")  # fmt: skip
         refused("exitpoll calibrate writes one", "evaluate", recorded / "model", *trace, "--policy", tmp_path / "n")
@@ -330,12 +331,12 @@ class TestRefusals:
     def test_broken_certificates(self, refused, recorded, tmp_path):
         arguments = ("--trace", recorded / "test.safetensors", "--policy", tmp_path / "p.json")
         for certificate, message in (
-            ({"met": True, "promise": []}, "the promise in the policy's certificate is broken"),
-            ({"met": True, "promise": {"risk": "x"}}, "risk 'x' is unknown"),
+            ({"version": 2, "goal": []}, "the goal of the certificate must be names with values"),
+            ({"version": 2, "goal": {"kind": "guarantee", "risk": "x"}}, "risk 'x' is unknown"),
             ("x", "must be names with values"),
         ):
             write_json(
-                tmp_path / "p.json", {"version": 1, "strategy": "votes", "threshold": 1, "certificate": certificate}
+                tmp_path / "p.json", {"version": 2, "strategy": "votes", "threshold": 1, "certificate": certificate}
             )
             refused(message, "evaluate", recorded / "model", *arguments)
 
@@ -367,7 +368,7 @@ def test_texts_without_labels_all_the_way(recorded, run, tmp_path):
     code, out, err = run("evaluate", recorded / "model", "--trace", tmp_path / "t", *policy)
     assert code == 0, err
     assert "agreement in % on 120 texts" in out
-    assert "the promise held" in out
+    assert "the guarantee held" in out
 
 
 def test_names_of_groups_are_shown_as_they_are(recorded, run, tmp_path):

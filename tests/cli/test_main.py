@@ -98,7 +98,7 @@ def test_columns_of_other_names_from_training_to_predicting(run, encoder_folder,
     assert (config["head"], config["shared_head"]) == ("linear", True)
     chosen = {name: training["settings"][name] for name in ("select", "precision", "objective")}
     assert chosen == {"select": "last", "precision": "fp32", "objective": "relevancy"}
-    assert read_json(model / "policy.json")["certificate"]["promise"]["confidence"] == 0.8
+    assert read_json(model / "policy.json")["certificate"]["goal"]["confidence"] == 0.8
     (tmp_path / "in.csv").write_text("review,reply\ngood film,yes\n,no\n")
     options = (*columns, "--on-error", "skip", "--threads", "1", "--output", tmp_path / "out.csv")
     code, out, err = run("predict", model, "--input", tmp_path / "in.csv", *options)

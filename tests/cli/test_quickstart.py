@@ -10,8 +10,8 @@ import pytest
 from exitpoll import InputError
 from exitpoll.cli import main as cli
 from exitpoll.cli import quickstart
-from exitpoll.cli.app import study
 from exitpoll.cli.quickstart import steps
+from exitpoll.cli.verbs import quickstart as verb
 from tests.tiny import write_toy_folder
 
 
@@ -37,7 +37,7 @@ def test_from_nothing_to_a_report(start, tmp_path, monkeypatch):
         assert cli.app.parse_args(shlex.split(command)[2:], exit_on_error=False)
 
     ran = []
-    monkeypatch.setattr(study, "_run", lambda words: not ran.append(words[0]))
+    monkeypatch.setattr(verb, "_run", lambda words: not ran.append(words[0]))
     code, printed, _ = start()
     assert code == 0
     assert printed.count("(done before)") == 10
@@ -48,7 +48,7 @@ def test_from_nothing_to_a_report(start, tmp_path, monkeypatch):
 
 
 def test_it_goes_on_with_the_step_it_was_at(start, tmp_path, monkeypatch):
-    original, ran = study._run, []
+    original, ran = verb._run, []
 
     def cut_off(words):
         ran.append(words[0])
@@ -56,7 +56,7 @@ def test_it_goes_on_with_the_step_it_was_at(start, tmp_path, monkeypatch):
             raise KeyboardInterrupt
         return original(words) if words[0] in ("train", "record", "predict") else True
 
-    monkeypatch.setattr(study, "_run", cut_off)
+    monkeypatch.setattr(verb, "_run", cut_off)
     code, _, error = start()
     assert code == 130
     assert "the same command goes on from here" in error
@@ -79,15 +79,15 @@ def test_folders_of_others_are_left_alone(start, run, tmp_path):
 
 
 def test_a_promise_that_cannot_be_kept_is_no_reason_to_stop(monkeypatch):
-    monkeypatch.setattr(study, "app", lambda *_, **__: (_ for _ in ()).throw(SystemExit(1)))
-    assert not study._run(["calibrate"])
-    monkeypatch.setattr(study, "app", lambda *_, **__: (_ for _ in ()).throw(InputError("too few texts")))
-    assert not study._run(["calibrate"])
+    monkeypatch.setattr(verb, "app", lambda *_, **__: (_ for _ in ()).throw(SystemExit(1)))
+    assert not verb._run(["calibrate"])
+    monkeypatch.setattr(verb, "app", lambda *_, **__: (_ for _ in ()).throw(InputError("too few texts")))
+    assert not verb._run(["calibrate"])
     with pytest.raises(InputError):
-        study._run(["train"])
-    monkeypatch.setattr(study, "app", lambda *_, **__: (_ for _ in ()).throw(SystemExit(2)))
+        verb._run(["train"])
+    monkeypatch.setattr(verb, "app", lambda *_, **__: (_ for _ in ()).throw(SystemExit(2)))
     with pytest.raises(SystemExit):
-        study._run(["calibrate"])
+        verb._run(["calibrate"])
 
 
 def test_its_input_is_written_once(tmp_path):
@@ -107,13 +107,13 @@ def test_what_is_missing_is_said_first(monkeypatch):
 
 def test_where_no_promise_can_be_kept_it_goes_on_without(start, tmp_path, monkeypatch):
     ran = []
-    monkeypatch.setattr(study, "_run", lambda words: ran.append(words) or "--max-drop" not in words)
-    monkeypatch.setattr(study, "_layers", lambda model: 3)
+    monkeypatch.setattr(verb, "_run", lambda words: ran.append(words) or "--max-drop" not in words)
+    monkeypatch.setattr(verb, "_layers", lambda model: 3)
     (tmp_path / "out").mkdir()
     monkeypatch.setattr(quickstart, "answers_in_words", lambda path, layers: [])
     code, printed, _ = start()
     assert code == 0
-    assert "so, without a promise:" in printed
+    assert "so, without a guarantee:" in printed
     assert [words[-2:] for words in ran if words[0] == "calibrate"][1] == ["--speedup", "1.5"]
 
 

@@ -160,6 +160,6 @@ class TestMultiLabel:
 
 
 def test_values_are_not_classes():
-    with pytest.raises(InputError, match="values cannot be compared as classes"):
+    with pytest.raises(InputError, match="this analysis compares classes"):
         consistency_oracle(regression_trace(0))
     assert static_exit(regression_trace(0), 1).answer.dtype == np.float64

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from scipy.stats import binomtest
 
-from exitpoll.decide.bounds import betting, binomial, texts_needed, upper_bound
+from exitpoll.decide.bounds import TESTS, betting, binomial, texts_needed
 
 
 @pytest.mark.parametrize(("count", "texts", "limit"), [(0, 100, 0.02), (3, 200, 0.05), (30, 100, 0.2)])
@@ -18,7 +18,7 @@ def test_the_binomial_test_is_scipys(count, texts, limit):
 def test_the_bound_is_clopper_and_pearsons():
     losses = (np.arange(500) < 7).astype(float)
     theirs = binomtest(7, 500, alternative="less").proportion_ci(0.95, method="exact").high
-    assert upper_bound("disagreement", losses, 0.95) == pytest.approx(theirs, abs=2e-5)
+    assert TESTS["disagreement"].upper_bound(losses, 0.95) == pytest.approx(theirs, abs=1e-9)
 
 
 def test_betting_is_right_under_the_hypothesis():
@@ -46,8 +46,8 @@ def test_texts_needed():
     assert texts_needed("disagreement", 0.01, 0.95) == 299  # 0.99^299 ≤ 0.05 < 0.99^298
     for risk in ("disagreement", "accuracy"):
         needed = texts_needed(risk, 0.03, 0.9)
-        assert upper_bound(risk, np.zeros(needed), 0.9) <= 0.03 + 1e-5
-        assert upper_bound(risk, np.zeros(needed - 1), 0.9) > 0.03
+        assert TESTS[risk].upper_bound(np.zeros(needed), 0.9) <= 0.03 + 1e-5
+        assert TESTS[risk].upper_bound(np.zeros(needed - 1), 0.9) > 0.03
 
 
 def test_no_texts_prove_nothing():

@@ -9,12 +9,12 @@ import numpy as np
 import pytest
 from experiments.guarantee import world
 
-from exitpoll.decide.calibrate import calibrate
-from exitpoll.decide.guarantee import Promise, full_answers
+from exitpoll.decide.calibrate import calibrate, on_grid
+from exitpoll.decide.certificate import Guarantee, Source, Speedup
+from exitpoll.decide.guarantee import full_answers
 from exitpoll.decide.policy import Policy
 from exitpoll.decide.strategies import STRATEGIES
 from exitpoll.decide.sweep import sweep
-from exitpoll.decide.thresholds import GRIDS, on_grid
 from exitpoll.decide.trace import Trace
 from exitpoll.errors import InputError
 from tests.samples import multi_label_trace, random_trace, regression_trace, settings_of
@@ -42,17 +42,17 @@ class TestSpeedup:
         assert decisions.accuracy == curve.at(2)
 
     def test_the_best_strategy_is_as_good_as_any(self):
-        best = calibrate(TRACE, speedup=2).certificate["score"]
+        best = calibrate(TRACE, speedup=2).certificate.score
         for name in ("votes", "entropy", "learned", "hybrid"):
-            assert best >= calibrate(TRACE, name, speedup=2).certificate["score"] - 0.02  # fitted to texts it speaks of
+            assert best >= calibrate(TRACE, name, speedup=2).certificate.score - 0.02  # fitted to texts it speaks of
 
     def test_the_certificate_says_what_was_measured_on_what(self):
         certificate = calibrate(TRACE, "margin", speedup=2).certificate
-        assert certificate["goal"] == {"speedup": 2}
-        assert certificate["texts"] == 600
-        assert certificate["about"] == ABOUT
-        assert certificate["metric"] == "accuracy"
-        assert certificate["full_score"] == pytest.approx((full_answers(TRACE) == TRACE.labels).mean(), abs=1e-6)
+        assert certificate.goal == Speedup(2)
+        assert certificate.texts == 600
+        assert certificate.source == Source(**ABOUT)
+        assert certificate.metric == "accuracy"
+        assert certificate.full_score == pytest.approx((full_answers(TRACE) == TRACE.labels).mean(), abs=1e-6)
 
     def test_settings_of_a_policy_are_kept(self):
         policy = calibrate(TRACE, Policy("votes", None, {"k": 0.6}), speedup=1.5)
@@ -62,12 +62,12 @@ class TestSpeedup:
         hybrid = calibrate(TRACE, "hybrid", speedup=2)
         again = calibrate(TRACE, hybrid, speedup=1.1)
         assert again.settings == hybrid.settings
-        assert again.decide(TRACE).speedup == pytest.approx(again.certificate["speedup"], abs=1e-4)
+        assert again.decide(TRACE).speedup == pytest.approx(again.certificate.speedup, abs=1e-4)
 
     def test_without_labels_it_goes_by_agreement(self):
         policy = calibrate(Trace(TRACE.logits), "margin", speedup=2)
-        assert policy.certificate["metric"] == "agreement"
-        assert policy.certificate["full_score"] == 1
+        assert policy.certificate.metric == "agreement"
+        assert policy.certificate.full_score == 1
 
     @pytest.mark.parametrize("trace", [multi_label_trace(0), regression_trace(0)])
     def test_other_problem_types(self, trace):
@@ -87,26 +87,26 @@ class TestLatency:
         policy = calibrate(self.TIMED, "margin", latency_ms=5)
         times = np.array(self.TIMED.about["milliseconds"])[policy.decide(self.TIMED).exit]
         assert times.mean() <= 5
-        assert policy.certificate["latency_ms"] == pytest.approx(times.mean(), abs=1e-4)
+        assert policy.certificate.latency_ms == pytest.approx(times.mean(), abs=1e-4)
 
     def test_refusals(self):
-        with pytest.raises(InputError, match=r"latency_ms 2 cannot be reached: leaving at the first exit is 3 ms"):
+        with pytest.raises(InputError, match=r"latency_ms 2 cannot be reached: leaving at the first exit takes 3 ms"):
             calibrate(self.TIMED, "margin", latency_ms=2)
         with pytest.raises(InputError, match="this trace has no times"):
             calibrate(TRACE, "margin", latency_ms=5)
 
 
-class TestPromise:
+class TestGuarantee:
     def test_the_certificate(self):
         policy = calibrate(TRACE, "entropy", max_drop=0.05, confidence=0.9)
         certificate = policy.certificate
-        assert certificate["met"]
-        assert certificate["promise"] == {"risk": "disagreement", "at_most": 0.05, "confidence": 0.9}
-        assert certificate["test"] == "fixed sequence, exact binomial"
-        assert certificate["measured"] <= certificate["bound"] <= 0.05
+        assert certificate.met
+        assert certificate.guarantee == certificate.goal == Guarantee("disagreement", 0.05, 0.9)
+        assert certificate.test == "fixed sequence, exact binomial"
+        assert certificate.measured <= certificate.bound <= 0.05
         decisions = policy.decide(TRACE)
-        assert certificate["measured"] == pytest.approx((decisions.answer != full_answers(TRACE)).mean(), abs=1e-6)
-        assert certificate["speedup"] == pytest.approx(decisions.speedup, abs=1e-4)
+        assert certificate.measured == pytest.approx((decisions.answer != full_answers(TRACE)).mean(), abs=1e-6)
+        assert certificate.speedup == pytest.approx(decisions.speedup, abs=1e-4)
 
     @pytest.mark.parametrize("risk", ["disagreement", "accuracy"])
     @pytest.mark.parametrize("name", ["best", *STRATEGIES])
@@ -115,21 +115,19 @@ class TestPromise:
         certificate = policy.certificate
         # Here an ensemble's answers are too often others than the last head's, however late texts leave.
         too_different = risk == "disagreement" and name in ("votes", "soft_votes", "mean", "geometric")
-        assert certificate["met"] == (not too_different)
-        if certificate["met"]:
-            assert certificate["bound"] <= 0.1 + 1e-5
+        assert certificate.met == (not too_different)
+        if certificate.met:
+            assert certificate.bound <= 0.1 + 1e-5
         assert (policy.threshold is None) == too_different
         chosen_or_fitted = {"best", "hybrid", "learned", "votes", "soft_votes", "confident_patience", "js_patience"}
-        assert ("searched_on" in certificate) == (name in chosen_or_fitted)
+        assert (certificate.searched_on is not None) == (name in chosen_or_fitted)
 
-    def test_a_stricter_promise_is_slower(self):
-        speedups = [
-            calibrate(TRACE, "entropy", max_drop=limit).certificate["speedup"] for limit in (0.01, 0.03, 0.1, 0.3)
-        ]
+    def test_a_stricter_guarantee_is_slower(self):
+        speedups = [calibrate(TRACE, "entropy", max_drop=limit).certificate.speedup for limit in (0.01, 0.03, 0.1, 0.3)]
         assert speedups == sorted(speedups)
 
     def test_disagreement_needs_no_labels(self):
-        assert calibrate(Trace(TRACE.logits), max_drop=0.1).certificate["met"]
+        assert calibrate(Trace(TRACE.logits), max_drop=0.1).certificate.met
 
     @pytest.mark.parametrize("name", ["entropy", "max_prob", "margin"])
     def test_one_label_of_several_is_no_or_yes(self, name):
@@ -138,32 +136,32 @@ class TestPromise:
         logits = (9 * labels - 4.5)[:, None] + generator.normal(size=(300, 4, 1))
         policy = calibrate(Trace(logits, labels), name, max_drop=0.1)
         assert policy.problem_type == "multi_label_classification"
-        assert policy.certificate["speedup"] > 3
+        assert policy.certificate.speedup > 3
 
     def test_the_search_starts_with_the_cautious(self):
         """A front that begins too boldly would prove nothing where a slower policy could be proven."""
-        met = [calibrate(world(seed, 600), max_drop=0.02, confidence=0.9).certificate["met"] for seed in range(8)]
+        met = [calibrate(world(seed, 600), max_drop=0.02, confidence=0.9).certificate.met for seed in range(8)]
         assert all(met)
 
     def test_what_cannot_be_kept_falls_back_to_never_leaving(self):
         generator = np.random.default_rng(0)
         noise = Trace(10 * generator.normal(size=(400, 4, 3)), generator.integers(3, size=400))
         policy = calibrate(noise, "max_prob", max_drop=0.01)
-        assert not policy.certificate["met"]
+        assert not policy.certificate.met
         assert policy.threshold is None
         assert policy.decide(noise).speedup == 1
-        nearest = policy.certificate["nearest"]
-        again = calibrate(noise, "max_prob", max_drop=nearest["at_most"])
-        assert again.certificate["met"]
-        assert again.certificate["speedup"] >= nearest["speedup"]
+        nearest = policy.certificate.nearest
+        again = calibrate(noise, "max_prob", max_drop=nearest.guarantee.at_most)
+        assert again.certificate.met
+        assert again.certificate.speedup >= nearest.speedup
 
-    def test_where_not_even_another_promise_helps(self):
+    def test_where_not_even_another_guarantee_helps(self):
         same = Trace(np.zeros((300, 1, 2)), np.zeros(300, dtype=int))
-        assert calibrate(same, "max_prob", max_drop=0.1).certificate["nearest"] is None
+        assert calibrate(same, "max_prob", max_drop=0.1).certificate.nearest is None
 
 
 def test_grids_start_with_never_leaving_and_end_with_leaving_at_once():
-    for name in GRIDS:
+    for name in (name for name, row in STRATEGIES.items() if row.grid):
         sequence = on_grid(Policy(name, None, settings_of(name, 6)), TRACE)
         depths = [policy.decide(TRACE.select(slice(0, 50))).depth for policy in sequence]
         assert all((later <= earlier).all() for earlier, later in pairwise(depths))
@@ -182,9 +180,12 @@ def test_grids_start_with_never_leaving_and_end_with_leaving_at_once():
         ({"max_drop": 0.1, "confidence": 1}, "confidence 1 must be above 0 and below 1"),
         ({"max_drop": 0.1, "risk": "boredom"}, "risk 'boredom' is unknown; choose one of: disagreement, accuracy"),
         ({"max_drop": 0.1, "strategy": "guess"}, "strategy 'guess' is unknown"),
-        ({"max_drop": 0.001}, "600 texts are too few to promise answers that differ .* 5990 or more could do .half of"),
-        ({"max_drop": 0.001, "strategy": "entropy"}, "2995 or more could do$"),
-        ({"max_drop": 0.001, "risk": "accuracy"}, "an accuracy at most 0.1 points below the full model's, with 95 % "),
+        (
+            {"max_drop": 0.001},
+            "600 texts are too few to guarantee that answers differ .* 5990 or more are needed .half of",
+        ),
+        ({"max_drop": 0.001, "strategy": "entropy"}, "2995 or more are needed$"),
+        ({"max_drop": 0.001, "risk": "accuracy"}, "accuracy is at most 0.1 points below the full model's, with 95 % "),
     ],
 )
 def test_refuses(goal, message):
@@ -207,10 +208,10 @@ def test_refuses_traces(trace, goal, message):
         calibrate(trace, **goal)
 
 
-def test_promises_in_words():
-    assert str(Promise("disagreement", 0.015, 0.95)) == (
-        "answers that differ from the full model's on at most 1.5 % of texts, with 95 % confidence"
+def test_guarantees_in_words():
+    assert str(Guarantee("disagreement", 0.015, 0.95)) == (
+        "answers differ from the full model's on at most 1.5 % of texts, with 95 % confidence"
     )
-    assert str(Promise("accuracy", 0.01, 0.9)) == (
-        "an accuracy at most 1 point below the full model's, with 90 % confidence"
+    assert str(Guarantee("accuracy", 0.01, 0.9)) == (
+        "accuracy is at most 1 point below the full model's, with 90 % confidence"
     )

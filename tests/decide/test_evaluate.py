@@ -9,14 +9,16 @@ import pytest
 from scipy.stats import chi2
 
 from exitpoll.decide.analysis import static_exit
+from exitpoll.decide.bootstrap import Estimate
 from exitpoll.decide.calibrate import calibrate
-from exitpoll.decide.evaluate import Estimate, evaluate, mean_gain, mean_of
+from exitpoll.decide.evaluate import evaluate
 from exitpoll.decide.policy import Policy
 from exitpoll.decide.trace import Trace
 from exitpoll.errors import InputError
 from exitpoll.report.wording import verdict
+from exitpoll.study.comparisons import mean_gain, mean_of
+from tests.decide.test_calibrate import clear_trace
 from tests.samples import multi_label_trace, random_trace, regression_trace
-from tests.test_calibration import clear_trace
 
 POLICY = Policy("margin", 0.5)
 
@@ -74,34 +76,34 @@ def test_several_labels_and_values():
     assert not any("oracle" in row.name for row in values.rows)
 
 
-class TestPromise:
+class TestGuarantee:
     POLICY = calibrate(clear_trace(0), "entropy", max_drop=0.05)
 
     def test_it_held(self):
-        kept = evaluate(clear_trace(5), self.POLICY).promise
+        kept = evaluate(clear_trace(5), self.POLICY).guarantee
         assert kept.held
         assert kept.measured.value <= 0.05
 
     def test_few_texts_that_all_agree_prove_little(self):
         trace = clear_trace(5)
         agreeing = np.flatnonzero(self.POLICY.decide(trace).answer == trace.logits[:, -1].argmax(axis=-1))
-        kept = evaluate(trace.select(agreeing[:20]), self.POLICY).promise
+        kept = evaluate(trace.select(agreeing[:20]), self.POLICY).guarantee
         assert kept.measured.value == kept.measured.low == 0
         assert kept.measured.high == pytest.approx(1 - 0.025 ** (1 / 20))  # Clopper and Pearson
 
     def test_it_did_not(self):
         generator = np.random.default_rng(0)
         noise = Trace(10 * generator.normal(size=(400, 6, 3)), generator.integers(3, size=400))
-        kept = evaluate(noise, self.POLICY).promise
+        kept = evaluate(noise, self.POLICY).guarantee
         assert not kept.held
         assert kept.measured.low > 0.05
 
     def test_no_promise(self):
-        assert evaluate(random_trace(0), POLICY).promise is None
+        assert evaluate(random_trace(0), POLICY).guarantee is None
 
     def test_a_policy_of_another_model(self):
         other = Trace(clear_trace(0).logits, clear_trace(0).labels, about={"fingerprint": "m2"})
-        with pytest.raises(InputError, match="calibrated on model m1, and this is model m2"):
+        with pytest.raises(InputError, match="calibrated for fingerprint m1, and this is fingerprint m2"):
             evaluate(other, self.POLICY)
 
 
@@ -138,7 +140,7 @@ def test_refuses(trace, message):
 
 
 def test_too_many_groups():
-    with pytest.raises(InputError, match="there are 101 groups and at most 100 are measured; choose another column"):
+    with pytest.raises(InputError, match="there are 101 groups, more than the 100 allowed; use another column"):
         evaluate(random_trace(0, texts=101), POLICY, groups=[str(number) for number in range(101)])
 
 
@@ -154,15 +156,15 @@ def test_without_labels_agreement_is_measured():
     assert found.metric == "agreement"
     assert found.rows[1].score.value == 1
     assert found.rows[0].score.value == pytest.approx(1 - found.rows[0].differs)
-    assert found.promise.held
+    assert found.guarantee.held
 
 
-def test_without_labels_a_promise_on_accuracy_cannot_be_checked():
+def test_without_labels_a_guarantee_on_accuracy_cannot_be_checked():
     policy = calibrate(clear_trace(0), "entropy", max_drop=0.05, risk="accuracy")
-    assert evaluate(clear_trace(5), policy).promise is not None
+    assert evaluate(clear_trace(5), policy).guarantee is not None
     found = evaluate(Trace(clear_trace(5).logits), policy)
-    assert found.promise is None
-    assert any("cannot be checked on texts without labels: an accuracy" in line for line in verdict(found, policy))
+    assert found.guarantee is None
+    assert any("cannot be checked on texts without labels: accuracy" in line for line in verdict(found, policy))
 
 
 def test_groups_of_texts_without_labels_have_none_either():
@@ -171,7 +173,7 @@ def test_groups_of_texts_without_labels_have_none_either():
     found = evaluate(trace, policy, groups=["a"] * len(trace)).groups["a"]
     assert found.to_dict() == evaluate(trace, policy).to_dict()
     assert found.metric == "agreement"
-    assert found.promise is None
+    assert found.guarantee is None
 
 
 def test_same_answers_have_the_same_intervals():

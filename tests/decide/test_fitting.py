@@ -7,13 +7,21 @@ import pytest
 from sklearn.linear_model import LogisticRegression
 
 from exitpoll.decide import fitting as module
-from exitpoll.decide.fitting import candidates, cross_fitted, fit_learned, fit_temperatures
+from exitpoll.decide.fits import FEATURES, features
+from exitpoll.decide.fitting import candidates, cross_fitted, fit
 from exitpoll.decide.numerics import log_softmax
 from exitpoll.decide.policy import Policy
-from exitpoll.decide.strategies import FEATURES, features
 from exitpoll.decide.trace import Trace
 from exitpoll.errors import InputError
 from tests.samples import multi_label_trace, random_trace, regression_trace
+
+
+def fit_temperatures(trace, towards="right"):
+    return fit(trace, "max_prob", towards).settings["temperatures"]
+
+
+def fit_learned(trace, towards="agreement"):
+    return fit(trace, "learned", towards)
 
 
 class TestTemperatures:
@@ -48,7 +56,7 @@ class TestTemperatures:
 
     def test_agreement_needs_no_labels(self):
         assert len(fit_temperatures(Trace(random_trace(0).logits), "agreement")) == 4
-        with pytest.raises(InputError, match="fitting towards what is right needs labels"):
+        with pytest.raises(InputError, match="fitting to the labels needs labels"):
             fit_temperatures(Trace(random_trace(0).logits))
 
 
@@ -66,7 +74,7 @@ class TestLearned:
 
     def test_settings_are_plain_numbers(self, tmp_path):
         policy = fit_learned(random_trace(0))
-        assert np.array(policy.settings["weights"]).shape == (4, len(FEATURES))
+        assert np.array(policy.settings["coefficients"]).shape == (4, len(FEATURES))
         policy.save(tmp_path / "policy.json")
         assert Policy.load(tmp_path / "policy.json") == policy
 
@@ -122,7 +130,7 @@ class TestLearned:
     [
         (random_trace(0), "wisdom", "towards 'wisdom' is unknown; choose one of: agreement, right"),
         (Trace(random_trace(0).logits), "right", "needs labels"),
-        (regression_trace(0), "agreement", "nothing can be fitted to values"),
+        (regression_trace(0), "agreement", "strategies are fitted to classes"),
         (Trace(np.zeros((0, 2, 2))), "agreement", "no texts to fit to"),
     ],
 )

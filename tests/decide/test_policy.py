@@ -15,7 +15,7 @@ from exitpoll.decide.policy import Policy
 from exitpoll.decide.strategies import STRATEGIES
 from exitpoll.decide.trace import Trace
 from exitpoll.errors import InputError
-from tests.samples import SETTINGS, multi_label_trace, regression_trace, settings_of
+from tests.samples import SETTINGS, certified, multi_label_trace, regression_trace, settings_of
 
 # Two texts, four exits, three classes: what every head predicts.
 PREDICTED = np.array([[0, 1, 1, 1], [2, 2, 0, 1]])
@@ -71,7 +71,7 @@ class TestByHand:
     def test_a_cap_between_exits_is_the_exit_before(self):
         assert Policy("patience", 99, max_depth=8).decide(TRACE).depth.tolist() == [6, 6]
         assert Policy("patience", 99, max_depth=99).decide(TRACE).depth.tolist() == [12, 12]
-        with pytest.raises(InputError, match="max_depth 2 is above no exit: the first is after layer 3"):
+        with pytest.raises(InputError, match="max_depth 2 is below the first exit, after layer 3"):
             Policy("patience", 99, max_depth=2).decide(TRACE)
 
     def test_probability_is_the_heads_at_the_exit(self):
@@ -200,7 +200,7 @@ class TestFile:
             Policy(),
             Policy("votes", 1.5, {"k": 0.75}),
             Policy("max_prob", [0.9, 0.8, 0.7], {"temperatures": [1.0, 2.0, 3.0]}, "head", "head", 6),
-            Policy("patience", 2, {"within": 0.1}, problem_type=REGRESSION, certificate={"risk": 0.01}),
+            Policy("patience", 2, {"within": 0.1}, problem_type=REGRESSION, certificate=certified(data="toy")),
             *(Policy(name, 0.9, settings) for name, settings in SETTINGS.items()),
         ],
     )
@@ -215,7 +215,7 @@ class TestFile:
     def test_people_can_read_it(self, tmp_path):
         Policy("votes", 1.5, {"k": 0.75}).save(tmp_path / "policy.json")
         content = json.loads((tmp_path / "policy.json").read_text())
-        assert content["version"] == 1
+        assert content["version"] == 2
         assert content["strategy"] == "votes"
         assert content["threshold"] == 1.5
 
@@ -223,10 +223,10 @@ class TestFile:
         ("content", "message"),
         [
             (None, "there is no policy .*; exitpoll calibrate writes one"),
-            ({"version": 9}, "is a policy of version 9; this exitpoll reads version 1"),
+            ({"version": 9}, "is a policy of version 9, not 2: calibrate again"),
             ({}, "is a policy of version None"),
-            ({"version": 1, "strategy": "guess"}, "strategy 'guess' is unknown"),
-            ({"version": 1, "treshold": 3}, "fields that no policy has: treshold"),
+            ({"version": 2, "strategy": "guess"}, "strategy 'guess' is unknown"),
+            ({"version": 2, "treshold": 3}, "fields that no policy has: treshold"),
         ],
     )
     def test_refuses(self, tmp_path, content, message):
@@ -246,7 +246,7 @@ class TestRefusals:
             Policy("votes", 1, {"q": 1}).decide(TRACE)
 
     def test_a_learned_strategy_that_has_learned_nothing(self):
-        with pytest.raises(InputError, match="strategy 'learned' must be fitted to a trace first"):
+        with pytest.raises(InputError, match="'learned' has no coefficients and no intercepts yet; calibrate fits"):
             Policy("learned", 0.9).decide(TRACE)
 
     def test_temperatures_for_fewer_exits(self):
@@ -280,8 +280,12 @@ class TestRefusals:
             ("max_prob", {"temperatures": [1.0, 0.0]}, "must be a list of numbers above 0"),
             ("max_prob", {"temperatures": [1.0, None]}, "must be a list of numbers above 0"),
             ("max_prob", {"temperatures": 1.0}, "must be a list of numbers above 0"),
-            ("learned", {"weights": [[1.0, 2.0]], "biases": [0.0]}, "must be a list with 4 numbers for each exit"),
-            ("learned", {"weights": [[float("nan")] * 4], "biases": [0.0]}, "must be a list with 4 numbers"),
+            (
+                "learned",
+                {"coefficients": [[1.0, 2.0]], "intercepts": [0.0]},
+                "must be a list with 4 numbers for each exit",
+            ),
+            ("learned", {"coefficients": [[float("nan")] * 4], "intercepts": [0.0]}, "must be a list with 4 numbers"),
             ("votes", {"k": 10**400}, "must be a number between 0 and 1"),
             ("votes", {"k": True}, "must be a number between 0 and 1"),
             ("entropy", {"normalized": "no"}, "must be true or false"),
@@ -303,9 +307,9 @@ class TestRefusals:
 
     @pytest.mark.parametrize("name", ["fingerprint", "runtime"])
     def test_another_model_or_runtime(self, name):
-        policy = Policy("votes", 1, certificate={"about": {name: "ours"}})
+        policy = Policy("votes", 1, certificate=certified(**{name: "ours"}))
         policy.decide(Trace(TRACE.logits, about={name: "ours"}))
-        with pytest.raises(InputError, match=f"calibrated on {name} ours, and this is {name} theirs"):
+        with pytest.raises(InputError, match=f"calibrated for {name} ours, and this is {name} theirs"):
             policy.decide(Trace(TRACE.logits, about={name: "theirs"}))
 
     @pytest.mark.parametrize("name", ["answer", "fallback"])

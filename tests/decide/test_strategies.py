@@ -10,14 +10,16 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from exitpoll.decide.fits import FEATURES, features
 from exitpoll.decide.metrics import MULTI_LABEL, REGRESSION, SINGLE_LABEL
 from exitpoll.decide.numerics import log_softmax, softmax
-from exitpoll.decide.strategies import FEATURES, STRATEGIES, features, strategy_named, votes
+from exitpoll.decide.scores import votes
+from exitpoll.decide.strategies import STRATEGIES, strategy_named
 from exitpoll.decide.strategies import ask as ask_any
 from exitpoll.errors import InputError
 from tests.samples import multi_label_trace, regression_trace, settings_of
 
-SEED_VOTES = json.loads((Path(__file__).parent / "data" / "seed_votes.json").read_text())
+PAPER_VOTES = json.loads((Path(__file__).parent / "paper_votes.json").read_text())
 LN2 = np.log(2)
 
 
@@ -116,7 +118,7 @@ class TestByHand:
         weights = [[0.0] * len(FEATURES) for _ in range(2)]
         weights[0][FEATURES.index("margin")] = 4.0  # margin is 1/4
         weights[1][FEATURES.index("votes")] = 1.0  # one vote
-        opinion = ask("learned", logits, weights=weights, biases=[-1.0, 0.0])
+        opinion = ask("learned", logits, coefficients=weights, intercepts=[-1.0, 0.0])
         assert opinion.score[0] == pytest.approx([0.5, 1 / (1 + np.exp(-1))])
         assert opinion.answer[0].tolist() == [0, 1]
 
@@ -129,22 +131,22 @@ class TestByHand:
 
 
 class TestSeed:
-    @pytest.mark.parametrize("k", SEED_VOTES)
+    @pytest.mark.parametrize("k", PAPER_VOTES)
     def test_every_printed_value_of_the_vote(self, k):
         """The seed's appendix lists every value V_l can take with two classes and twelve layers."""
-        for layer, value in SEED_VOTES[k]:
+        for layer, value in PAPER_VOTES[k]:
             most = round(value * layer ** float(k))
             classes = [0] * most + [1] * (layer - most)
             assert votes(predicting(classes, 2), k=float(k)).score[0, -1] == pytest.approx(value, abs=1e-12)
 
-    @pytest.mark.parametrize("k", SEED_VOTES)
+    @pytest.mark.parametrize("k", PAPER_VOTES)
     def test_no_other_value_is_possible(self, k):
         possible = {
             (layer, round(float(votes(predicting([0] * most + [1] * (layer - most), 2), k=float(k)).score[0, -1]), 9))
             for layer in range(1, 13)
             for most in range((layer + 1) // 2, layer + 1)
         }
-        assert possible == {(layer, round(value, 9)) for layer, value in SEED_VOTES[k]}
+        assert possible == {(layer, round(value, 9)) for layer, value in PAPER_VOTES[k]}
 
     def test_the_example_of_the_appendix(self):
         """With k = 0.75 and δ = 1.5 a text may leave at layer 6 with 6 votes and at layer 9 with 8 or 9."""
@@ -239,11 +241,11 @@ class TestProblemTypes:
         "name", [name for name, row in STRATEGIES.items() if not row.regression and name != "hybrid"]
     )
     def test_other_strategies_need_classes(self, name):
-        with pytest.raises(InputError, match=f"strategy '{name}' needs classes; regression can leave early by: pat"):
+        with pytest.raises(InputError, match=f"strategy '{name}' needs classes; for regression choose one of: pat"):
             ask_any(name, regression_trace(0).logits, {}, REGRESSION)
 
     def test_one_class_is_none(self):
-        with pytest.raises(InputError, match="needs two of them or more"):
+        with pytest.raises(InputError, match="needs at least two"):
             ask_any("entropy", np.zeros((2, 3, 1)), {}, SINGLE_LABEL)
 
 

@@ -25,7 +25,7 @@ def fitted_settings(name, exits):
     """Settings as fitting finds them."""
     if name == "max_prob":
         return {"temperatures": [0.5, 1.0, 2.0, 1.5, 1.0][:exits]}
-    return {key: value for key, value in settings_of(name, exits).items() if key in ("weights", "biases")}
+    return {key: value for key, value in settings_of(name, exits).items() if key in ("coefficients", "intercepts")}
 
 
 def check_against_deciding(trace, curve):

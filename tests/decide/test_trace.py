@@ -75,16 +75,16 @@ def test_chunks_hold_every_text_once():
 
 
 def test_layers_are_numbered_by_default():
-    assert Trace(np.zeros((2, 3, 2))).layers == (1, 2, 3)
+    assert Trace(np.zeros((2, 3, 2))).exit_layers == (1, 2, 3)
 
 
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
         ({"logits": np.zeros((2, 3))}, r"must be \(texts, exits, classes\), not of shape \(2, 3\)"),
-        ({"logits": np.zeros((2, 3, 2)), "layers": [1, 2]}, "2 layers were named for 3 exits"),
+        ({"logits": np.zeros((2, 3, 2)), "exit_layers": [1, 2]}, "2 layers were named for 3 exits"),
         ({"logits": np.zeros((2, 3, 2)), "labels": np.zeros(5)}, "5 labels for 2 texts"),
-        ({"logits": np.zeros((2, 3, 2)), "layers": [2, 2, 4]}, r"must rise from 1 on, and are \[2, 2, 4\]"),
+        ({"logits": np.zeros((2, 3, 2)), "exit_layers": [2, 2, 4]}, r"must rise from 1 on, and are \[2, 2, 4\]"),
     ],
 )
 def test_refuses_what_does_not_belong_together(arguments, message):
@@ -97,7 +97,7 @@ def test_a_file_cut_short_is_refused(tmp_path, cut):
     some().save(tmp_path / "a")
     content = (tmp_path / "a").read_bytes()
     (tmp_path / "a").write_bytes(content[:cut])
-    with pytest.raises(InputError, match="is no trace, or a broken one"):
+    with pytest.raises(InputError, match="is not a trace, or a broken one"):
         Trace.load(tmp_path / "a")
 
 
@@ -105,7 +105,7 @@ def test_other_files_are_refused(tmp_path):
     from safetensors.numpy import save_file
 
     save_file({"logits": np.zeros((2, 3, 2))}, tmp_path / "a")
-    with pytest.raises(InputError, match="is no trace, or one that another version of exitpoll wrote"):
+    with pytest.raises(InputError, match="is not a trace of this version of exitpoll"):
         Trace.load(tmp_path / "a")
     with pytest.raises(InputError, match="does not exist"):
         Trace.load(tmp_path / "none")
@@ -120,7 +120,7 @@ def test_a_header_that_does_not_fit_is_refused(tmp_path, change):
     header["logits"] |= change
     text = json.dumps(header).encode()
     (tmp_path / "a").write_bytes(len(text).to_bytes(8, "little") + text + content[8 + length :])
-    with pytest.raises(InputError, match="is no trace, or a broken one"):
+    with pytest.raises(InputError, match="is not a trace, or a broken one"):
         Trace.load(tmp_path / "a")
 
 

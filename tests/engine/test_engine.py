@@ -14,6 +14,7 @@ from exitpoll import Engine, InputError, Policy, Prediction, Texts, Trace, recor
 from exitpoll.engine.loading import load_model
 from exitpoll.engine.runtime import LoadedModel
 from exitpoll.files import read_json, write_json
+from tests.samples import certified
 from tests.tiny import toy_rows
 
 TEXTS = [row[0] for row in toy_rows(30)]
@@ -140,7 +141,7 @@ def test_refusals(folder):
     with pytest.raises(InputError, match="the policy is for regression, the model for single_label"):
         Engine.load(folder, policy=Policy("patience", 1, {"within": 0.1}, problem_type="regression"))
     with pytest.raises(InputError, match="calibrated on model other, and this is model"):
-        Engine.load(folder, policy=Policy("votes", 1, certificate={"about": {"fingerprint": "other"}}))
+        Engine.load(folder, policy=Policy("votes", 1, certificate=certified(fingerprint="other")))
     with pytest.raises(InputError, match="2 temperatures were given for 3 exits"):
         Engine.load(folder, policy=Policy("max_prob", 0.9, {"temperatures": [1.0, 1.0]}))
     (folder / "model.safetensors").write_bytes(b"junk")

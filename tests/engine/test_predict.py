@@ -14,7 +14,7 @@ from pyarrow import Table, parquet
 
 from exitpoll import Engine, InputError, Policy
 from exitpoll.data import readers, writers
-from exitpoll.engine.engine import predict as predicting
+from exitpoll.engine import predict as predicting
 from exitpoll.engine.predict import predict_file, predict_lines
 from tests.tiny import toy_rows, write_tsv
 
@@ -48,7 +48,7 @@ def rows_of(path):
 @pytest.mark.parametrize("kind", ["csv", "tsv", "jsonl", "parquet"])
 def test_every_row_comes_back_with_its_prediction(engine, source, tmp_path, kind):
     seen = []
-    done = predict_file(engine, source, tmp_path / f"out.{kind}", advance=lambda *figures: seen.append(figures))
+    done = predict_file(engine, source, tmp_path / f"out.{kind}", on_progress=seen.append)
     found = rows_of(tmp_path / f"out.{kind}")
     expected = engine([row[0] for row in ROWS])
     assert [row["text"] for row in found] == [row[0] for row in ROWS]
@@ -57,12 +57,12 @@ def test_every_row_comes_back_with_its_prediction(engine, source, tmp_path, kind
     assert [int(row["depth"]) for row in found] == [each.depth for each in expected]
     assert done.rows == 50
     assert done.mean_depth == pytest.approx(np.mean([each.depth for each in expected]))
-    assert [count for count, _ in seen] == [8, 16, 24, 32, 40, 48, 50]
+    assert [progress.done for progress in seen] == [8, 16, 24, 32, 40, 48, 50]
     assert sorted(path.name for path in tmp_path.iterdir()) == ["in.tsv", f"out.{kind}"]
 
 
 def test_parquet_and_pairs(engine, tmp_path):
-    pairs, engine = toy_rows(12, pairs=True), Engine(replace(engine.model, summary={"pairs": True}), engine.policy)
+    pairs, engine = toy_rows(12, pairs=True), Engine(replace(engine.model, training={"pairs": True}), engine.policy)
     columns = dict(zip(("text_a", "text_b", "label"), map(list, zip(*pairs, strict=True)), strict=True))
     parquet.write_table(Table.from_pydict(columns), tmp_path / "in.parquet")
     predict_file(engine, tmp_path / "in.parquet", tmp_path / "out.jsonl")
@@ -113,12 +113,12 @@ def test_parquet_makes_text_of_what_it_has_no_type_for(engine, tmp_path):
 def test_a_killed_job_resumes_without_a_lost_or_doubled_row(engine, source, tmp_path, kind, after, torn):
     out, whole = tmp_path / f"out.{kind}", tmp_path / f"whole.{kind}"
 
-    def kill(done, depth):
-        if done >= 8 * after:
+    def kill(progress):
+        if progress.done >= 8 * after:
             raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
-        predict_file(engine, source, out, advance=kill)
+        predict_file(engine, source, out, on_progress=kill)
     assert not out.exists()
     with (tmp_path / f"out.{kind}.partial").open("ab") as file:
         file.write(torn)  # a block that was being written
@@ -161,11 +161,11 @@ def test_logits_that_are_no_numbers_are_counted(engine, source, tmp_path, monkey
 
 
 def test_another_job_is_not_resumed(engine, source, tmp_path):
-    def kill(done, depth):
+    def kill(progress):
         raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
-        predict_file(engine, source, tmp_path / "out.csv", about={"model": "a"}, advance=kill)
+        predict_file(engine, source, tmp_path / "out.csv", about={"model": "a"}, on_progress=kill)
     for other in ({"about": {"model": "b"}}, {"about": {"model": "a"}, "text_column": "label"}):
         with pytest.raises(InputError, match="was begun with another input, model, policy or --on-error"):
             predict_file(engine, source, tmp_path / "out.csv", **other, resume=True)
@@ -174,17 +174,17 @@ def test_another_job_is_not_resumed(engine, source, tmp_path):
 def test_what_is_left_of_an_older_job_does_not_get_into_a_new_one(engine, source, tmp_path):
     out = tmp_path / "out.csv"
 
-    def kill(done, depth):
+    def kill(progress):
         raise KeyboardInterrupt
 
     for _ in range(2):
         with pytest.raises(KeyboardInterrupt):
-            predict_file(engine, source, out, advance=kill)
+            predict_file(engine, source, out, on_progress=kill)
         (tmp_path / "out.csv.partial").unlink()  # as the message says
     predict_file(engine, source, out)
     assert len(rows_of(out)) == 50
     with pytest.raises(KeyboardInterrupt):
-        predict_file(engine, source, tmp_path / "cut.csv", advance=kill)
+        predict_file(engine, source, tmp_path / "cut.csv", on_progress=kill)
     (tmp_path / "cut.csv.partial").write_bytes(b"")
     with pytest.raises(InputError, match="is shorter than it was; remove it and start anew"):
         predict_file(engine, source, tmp_path / "cut.csv", resume=True)

@@ -9,9 +9,10 @@ import pytest
 import torch
 
 from exitpoll import EarlyExitModel, InputError, Texts, Trace, record
-from exitpoll.engine.engine import record as recording
+from exitpoll.engine import record as recording
 from exitpoll.engine.record import time_exits
-from exitpoll.engine.torch_runtime import fingerprint_of, loaded_model
+from exitpoll.engine.torch_runtime import loaded_model
+from exitpoll.models.fingerprint import fingerprint_of
 from exitpoll.models.tokenizer import load_tokenizer
 from tests.tiny import toy_texts
 
@@ -50,7 +51,9 @@ def test_shards_do_not_show(ready, tmp_path, monkeypatch):
     monkeypatch.setattr(recording, "TIMED", 4)
     counting = replace(ready, tokenize=lambda texts: asked.append(len(texts)) or ready.tokenize(texts))
     seen = []
-    parts = record(counting, TEXTS, tmp_path / "parts", advance=lambda done, texts: seen.append((done, texts)))
+    parts = record(
+        counting, TEXTS, tmp_path / "parts", on_progress=lambda progress: seen.append((progress.done, progress.total))
+    )
     np.testing.assert_allclose(parts.logits, whole.logits, atol=1e-5)
     assert asked == [4, 16, 16, 16, 2]  # memory is for one shard, however many texts
     assert seen == [(16, 50), (32, 50), (48, 50), (50, 50)]
@@ -72,11 +75,11 @@ def test_texts_without_labels(ready, tmp_path):
 
 
 def test_a_recording_that_fails_leaves_nothing(ready, tmp_path):
-    def stop(done, texts):
+    def stop(progress):
         raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
-        record(ready, TEXTS, tmp_path / "t", advance=stop)
+        record(ready, TEXTS, tmp_path / "t", on_progress=stop)
     assert list(tmp_path.iterdir()) == []
 
 

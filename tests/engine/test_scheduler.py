@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from exitpoll import Policy, Trace
-from exitpoll.engine.engine import scheduler as flow
+from exitpoll.engine import scheduler as flow
 from exitpoll.engine.scheduler import Batch, Scheduler
 
 LAYERS = (1, 2, 4, 5, 6)
@@ -15,7 +15,7 @@ LAYERS = (1, 2, 4, 5, 6)
 class Numbers:
     """A runtime whose states are the numbers of the texts, and whose heads say something of each number."""
 
-    layers, classes, problem_type = LAYERS, 2, "single_label_classification"
+    exit_layers, classes, problem_type = LAYERS, 2, "single_label_classification"
 
     def __init__(self, shares_layers, batch_size):
         self.shares_layers, self.batch_size = shares_layers, batch_size

@@ -10,8 +10,11 @@ from pathlib import Path
 import pytest
 
 from exitpoll import Engine, InputError, Policy, Trace, calibrate, load_model, record
+from exitpoll.data.progress import Progress
+from exitpoll.decide.certificate import Speedup
 from exitpoll.export import export as delivery
 from exitpoll.export.export import deliver
+from tests.samples import certified
 from tests.tiny import toy_texts, write_toy_folder
 
 TEXTS = toy_texts(300, 8)
@@ -30,9 +33,9 @@ def calibrated(model_folder, tmp_path_factory):
 def translated(monkeypatch, stages_folder):
     """The model translated once for all tests, for that takes seconds."""
 
-    def export(model, tokenizer, folder, advance):
+    def export(model, tokenizer, folder, on_progress):
         shutil.copytree(stages_folder, folder, dirs_exist_ok=True)
-        advance(1, 1)
+        on_progress(Progress("exporting", 1, 1))
         return load_model(folder)
 
     monkeypatch.setattr(delivery, "export", export)
@@ -69,7 +72,7 @@ def test_with_texts_the_policy_is_calibrated_anew(model):
     assert list(dict.fromkeys(seen)) == ["translating", "measuring ranges", "asking the model", "asking the export"]
     assert delivered.policy.source["runtime"] == "onnx int8"
     assert delivered.policy.strategy == "max_prob"
-    assert delivered.policy.certificate["promise"] == Policy.load(model / "policy.json").certificate["promise"]
+    assert delivered.policy.certificate.guarantee == Policy.load(model / "policy.json").certificate.guarantee
     assert (delivered.texts, delivered.metric) == (300, "accuracy")
     assert 0 <= delivered.before <= 1
     assert abs(delivered.before - delivered.after) < 0.1
@@ -83,8 +86,8 @@ def test_a_goal_without_a_promise_is_kept(model):
     trace = record(load_model(model), TEXTS, model.parent / "t", about={"metric": "accuracy"})
     calibrate(trace, speedup=1.2).save(model / "policy.json")
     delivered = deliver(str(model), model / "onnx", texts=TEXTS)
-    assert delivered.policy.certificate["goal"] == {"speedup": 1.2}
-    assert delivered.policy.certificate["asked"] == "best"
+    assert delivered.policy.certificate.goal == Speedup(1.2)
+    assert delivered.policy.certificate.asked == "best"
 
 
 def test_without_texts_an_int8_export_has_no_policy(model):
@@ -176,7 +179,7 @@ def test_what_was_asked_of_a_calibration_is_asked_again(model):
 
 
 def test_a_policy_of_another_precision_does_not_go_along(model):
-    certificate = {"about": {"fingerprint": "another", "runtime": "torch bfloat16"}}
+    certificate = certified(fingerprint="another", runtime="torch bfloat16")
     Policy("votes", 1.0, certificate=certificate).save(model / "policy.json")
     assert deliver(str(model), model / "onnx").policy is None
 
@@ -209,10 +212,10 @@ class TestVerb:
         code, out, _ = run("export", model, "--int8", "--data", data, "--to", tmp_path / "small")
         assert code == 0
         assert "accuracy of all layers on 200 texts: " in out
-        assert "promised: answers that differ" in out
+        assert "guarantee: answers differ" in out
         code, out, _ = run("evaluate", tmp_path / "small", "--data", data)
         assert code == 0
-        assert "the promise" in out
+        assert "the guarantee" in out
         code, out, _ = run("record", tmp_path / "small", "--data", data, "--out", tmp_path / "t")
         assert code == 0
         code, _, err = run("calibrate", model, "--trace", tmp_path / "t", "--speedup", "1.2")

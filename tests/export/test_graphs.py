@@ -13,12 +13,14 @@ import torch
 from exitpoll import EarlyExitModel, Engine, InputError, Policy, Texts, load_model
 from exitpoll.engine.manifest import Manifest
 from exitpoll.engine.record import exit_logits, given_texts, record_in_memory
-from exitpoll.engine.torch_runtime import fingerprint_of, loaded_model
+from exitpoll.engine.torch_runtime import loaded_model
 from exitpoll.export import graphs as exporting
 from exitpoll.export import merge as assembling
 from exitpoll.export.graphs import export, probe_texts
 from exitpoll.export.merge import assemble
 from exitpoll.export.quantize import quantize
+from exitpoll.models.fingerprint import fingerprint_of
+from tests.samples import certified
 from tests.tiny import save_tiny, tiny_tokenizer, toy_texts
 
 TEXTS = toy_texts(40, 5)
@@ -73,7 +75,7 @@ def test_layers_are_translated_once(model, tmp_path, monkeypatch):
     original = exporting._translate
     monkeypatch.setattr(exporting, "_translate", lambda stage: translated.append(stage.file) or original(stage))
     seen = []
-    export(model, tiny_tokenizer(), tmp_path, advance=lambda *done: seen.append(done))
+    export(model, tiny_tokenizer(), tmp_path, on_progress=lambda progress: seen.append((progress.done, progress.total)))
     assert translated == ["embedding.onnx", "context.onnx", "layer-01.onnx", "head-01.onnx"]
     assert seen[-1] == (8, 8)
 
@@ -187,7 +189,7 @@ class TestOpening:
         assert engines[0].runtime.threads == threads
 
     def test_a_policy_for_another_runtime_is_refused(self, exported_folder, model):
-        certificate = {"about": {"fingerprint": fingerprint_of(model), "runtime": "torch float32"}}
+        certificate = certified(fingerprint=fingerprint_of(model), runtime="torch float32")
         with pytest.raises(InputError, match="calibrated on runtime torch float32, and this is runtime onnx float32"):
             Engine.load(exported_folder, policy=Policy("votes", 1, certificate=certificate))
 

@@ -13,8 +13,8 @@ import torch
 from exitpoll import EarlyExitModel, Policy, Texts, record
 from exitpoll.decide.metrics import MULTI_LABEL, REGRESSION
 from exitpoll.decide.strategies import STRATEGIES
+from exitpoll.engine import scheduler as flow
 from exitpoll.engine.engine import Engine
-from exitpoll.engine.engine import scheduler as flow
 from exitpoll.engine.torch_runtime import loaded_model
 from exitpoll.export.graphs import export
 from exitpoll.export.merge import assemble

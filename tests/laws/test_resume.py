@@ -26,7 +26,7 @@ class Cut(BaseException):
 
 def run(encoder_folder, tokenizer, out, settings, cut=None, shape=None, **options):
     def stop(progress):
-        if cut is not None and (progress.stage, progress.step) == cut:
+        if cut is not None and (progress.task, progress.done) == cut:
             raise Cut
 
     torch.manual_seed(0)

@@ -5,9 +5,10 @@ from __future__ import annotations
 import shutil
 from dataclasses import replace
 
-from exitpoll import Policy
+from exitpoll import Guarantee, Policy
 from exitpoll.engine.manifest import Manifest
 from exitpoll.models.card import OURS, model_card, write_card
+from tests.samples import certified
 
 
 def test_training_writes_a_card(model_folder):
@@ -24,13 +25,12 @@ def test_training_writes_a_card(model_folder):
 
 def test_a_policy_and_its_promise_are_told(model_folder, tmp_path):
     folder = shutil.copytree(model_folder, tmp_path / "model")
-    promise = {"risk": "disagreement", "at_most": 0.02, "confidence": 0.95}
-    certificate = {"promise": promise, "met": True, "texts": 77, "speedup": 1.5}
-    Policy("entropy", 0.3, certificate=certificate).save(folder / "policy.json")
+    guarantee = Guarantee("disagreement", 0.02, 0.95)
+    Policy("entropy", 0.3, certificate=certified(guarantee)).save(folder / "policy.json")
     write_card(folder)
     card = (folder / "README.md").read_text()
     assert "By `entropy`, 1.50 × fewer layers on average." in card
-    assert "Promised: answers that differ from the full model's on at most 2 % of texts" in card
+    assert "Guarantee: answers differ from the full model's on at most 2 % of texts" in card
     assert "77" in card
     assert "# model\n" in card
     Policy("entropy", None).save(folder / "policy.json")

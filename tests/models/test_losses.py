@@ -23,7 +23,7 @@ from exitpoll.models.losses import (
     relevancy,
     self_distillation,
 )
-from exitpoll.training.stages import objective_for
+from exitpoll.training.objectives import loss_for
 
 LN2 = math.log(2)
 HALF_FIRST, HALF_SECOND = [1 / 2, 1 / 4, 1 / 4], [1 / 4, 1 / 2, 1 / 4]
@@ -215,7 +215,7 @@ class TestEnsemble:
     ],
 )
 def test_settings_reach_the_loss(options, expected):
-    loss = objective_for(TrainingSettings(**options).resolved(), "single_label_classification")
+    loss = loss_for(TrainingSettings(**options).resolved(), "single_label_classification")
     assert in_ln2(loss(LOGITS, LABELS)) == pytest.approx(expected)
 
 
@@ -223,7 +223,7 @@ def test_settings_reach_the_loss(options, expected):
 def test_the_setting_of_the_target_reaches_the_loss(through_target):
     settings = TrainingSettings(through_target=through_target, diversity_weight=0.9).resolved()
     gradients = []
-    for loss in (objective_for(settings, "single_label_classification"), relevancy):
+    for loss in (loss_for(settings, "single_label_classification"), relevancy):
         logits = LOGITS.clone().requires_grad_()
         loss(logits, LABELS).backward()
         gradients.append(logits.grad[:, 0])  # the first head is nothing but a target of the diversity

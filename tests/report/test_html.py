@@ -16,6 +16,7 @@ from exitpoll.benchmark.timing import Benchmark, Breakdown, Timing
 from exitpoll.report import html as report
 from exitpoll.report.html import check_place, check_same_texts, gather, write_report
 from exitpoll.report.plots import draw_curves, save
+from tests.samples import certified
 from tests.tiny import write_toy_folder
 
 LAYERS = (1, 2, 4)
@@ -101,7 +102,7 @@ def test_the_figures_in_words_are_those_of_the_evaluation(page):
     text = page.read_text()
     assert f"<b>{100 * found.evaluation.rows[0].score.value:.1f} %</b>" in text
     assert f"<b>{found.evaluation.rows[0].speedup:.2f} ×</b>" in text
-    assert "never calibrated, so nothing is promised" in text
+    assert "never calibrated, so nothing is guaranteed" in text
     assert "<p>a note</p>" in text
 
 
@@ -148,11 +149,11 @@ def test_it_says_what_is_a_sample_and_what_was_calibrated_on_the_same_texts(tmp_
     found = material()
     assert "that its calibration had not seen" not in write_report(found, tmp_path / "a").read_text()
     about = {"data": "toy", "split": "test"}
-    same = replace(found, policy=replace(found.policy, certificate={"about": about}))
+    same = replace(found, policy=replace(found.policy, certificate=certified(**about)))
     text = write_report(same, tmp_path / "b").read_text()
     assert "50 of the 120 texts are shown" in text
     assert "calibrated on this very split" in text
-    other = replace(found, policy=replace(found.policy, certificate={"about": {**about, "split": "calibration"}}))
+    other = replace(found, policy=replace(found.policy, certificate=certified(**{**about, "split": "calibration"})))
     assert "that its calibration had not seen" in write_report(other, tmp_path / "c").read_text()
 
 

@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 from exitpoll import InputError, TrainingSettings
+from exitpoll.data.progress import Progress
 from exitpoll.decide.evaluate import Estimate
 from exitpoll.study.clock import Clock
 from exitpoll.study.comparisons import ALL, Gain, Runs, averages, contests
@@ -19,7 +20,6 @@ from exitpoll.study.plan import Plan, check_tasks, group_of
 from exitpoll.study.reproduce import find_all, reproduce, runs_of
 from exitpoll.study.run import Run, _digest
 from exitpoll.study.tables import against_paper, cells, table
-from exitpoll.training.trainer import Progress
 from tests.tiny import write_toy_folder
 
 FAST = TrainingSettings(epochs=1, logs_per_epoch=1)
@@ -74,7 +74,9 @@ def test_names_on_the_hub_are_told_apart(plan):
 
 def test_from_runs_to_tables(plan, cache):
     seen = []
-    outcomes, failed = execute_all(plan.runs(), cache, advance=lambda *done: seen.append(done[:2]))
+    outcomes, failed = execute_all(
+        plan.runs(), cache, on_run=lambda progress: seen.append((progress.done, progress.total))
+    )
     assert not failed
     assert seen == [(number, 10) for number in range(10)]
     bases = {run.base.name for run in plan.runs() if run.base is not None}
@@ -171,7 +173,7 @@ def test_a_folder_without_a_task(plan):
 
 def test_spread_over_seeds(plan, cache):
     seeds = replace(plan, seeds=(0, 1), rows=[ROWS[0]])
-    found = cells(seeds, execute_all(seeds.runs(), cache, advance=lambda *_: None)[0])
+    found = cells(seeds, execute_all(seeds.runs(), cache)[0])
     assert "±" in table(found, ["trec"], ["full model"])
 
 
@@ -205,7 +207,7 @@ def studied(data, encoder_folder, cache):
     variants = replace(plan, tasks=["trec"], rows=VARIANTS[:2]).runs()
     assert {run.name for run in [*plan.runs(), *variants]} < {run.name for run in runs_of(plan, "trec")}
     runs = [run for run in plan.runs() if run.settings.seed == 0 or run.task == "trec"]
-    return plan, execute_all([*runs, *variants], cache, advance=lambda *_: None)[0]
+    return plan, execute_all([*runs, *variants], cache)[0]
 
 
 def test_a_contest_is_fair_and_says_how_sure_it_is(studied):
@@ -316,7 +318,7 @@ def test_answers_for_glue(encoder_folder, tmp_path):
     (folder / "test.tsv").write_text("\n".join(unlabelled) + "\n")
     rows = [NAMED[name] for name in ("full model", "ours, entropy", "ours, votes")]
     plan = Plan(str(encoder_folder), 3, str(folder.parent), ["rte"], rows, settings=FAST)
-    reproduce(plan, tmp_path, with_tables=True, varied=None, advance=lambda *_: None)
+    reproduce(plan, tmp_path, with_tables=True, varied=None)
     written = sorted(path.relative_to(tmp_path / "submissions") for path in tmp_path.rglob("RTE.tsv"))
     in_table = {each["row"] for each in json.loads((tmp_path / "cells.json").read_text())}
     assert "ours, entropy" in in_table  # that votes has a threshold in the range is not certain
@@ -335,7 +337,7 @@ def test_a_run_that_fails_stops_no_other(plan, cache, tmp_path, monkeypatch):
     monkeypatch.setattr("exitpoll.study.execute.prune_heads", refuse)
     some = replace(plan, rows=[row for row in ROWS if row.name in ("HeadPrune", "full model")])
     elsewhere = tmp_path / "runs"
-    outcomes, failed = execute_all(some.runs(), elsewhere, advance=lambda *_: None)
+    outcomes, failed = execute_all(some.runs(), elsewhere)
     assert [outcome.run.prune for outcome in outcomes] == [None]
     assert list(failed.values()) == ["no head can be cut"]
     assert [each.row for each in cells(some, outcomes)] == ["full model"]
@@ -396,9 +398,9 @@ def test_answers_stay_where_a_model_is_trained_again_for_others(encoder_folder, 
     rows = [NAMED[name] for name in ("full model", "DeeBERT")]
     plan = Plan(str(encoder_folder), 3, str(folder.parent), ["rte"], rows, settings=FAST)
     runs = plan.runs()
-    execute_all(runs, tmp_path / "runs", advance=lambda *_: None)  # as for figures alone
+    execute_all(runs, tmp_path / "runs")  # as for figures alone
     answered = {run.name for run in runs}
-    outcomes, failed = execute_all(runs, tmp_path / "runs", answered=answered, advance=lambda *_: None)
+    outcomes, failed = execute_all(runs, tmp_path / "runs", answered=answered)
     assert not failed
     assert [outcome.has_unlabelled for outcome in outcomes] == [True, True]
 

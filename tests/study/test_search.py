@@ -9,13 +9,13 @@ from dataclasses import replace
 import pytest
 
 from exitpoll import InputError, TrainingSettings
+from exitpoll.data.progress import Progress
 from exitpoll.errors import DivergedError
 from exitpoll.study import search as searching
 from exitpoll.study.paper import GRID, NAMED, RANGES, ROWS, VARIANTS, WITHOUT
 from exitpoll.study.plan import Plan, range_of
 from exitpoll.study.run import Outcome, Run
 from exitpoll.study.search import read_best, search
-from exitpoll.training.trainer import Progress
 from tests.tiny import write_toy_folder
 
 VOTES = next(row for row in ROWS if row.name == "ours, votes")
@@ -44,7 +44,13 @@ def world(monkeypatch):
 def test_the_whole_grid_is_tried_and_the_best_found(world, tmp_path):
     seen = []
     found = search(
-        RUN, VOTES, (1.3, 2.3), tmp_path, grid=SMALL, seeds=(0, 1), advance=lambda *done: seen.append(done[:2])
+        RUN,
+        VOTES,
+        (1.3, 2.3),
+        tmp_path,
+        grid=SMALL,
+        seeds=(0, 1),
+        on_progress=lambda progress: seen.append((progress.done, progress.total)),
     )
     assert len(world) == 8  # four points, with two seeds each
     assert seen == [(number, 4) for number in range(4)]
@@ -61,7 +67,7 @@ def test_it_goes_on_where_it_was_cut_off(world, tmp_path, monkeypatch):
             raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
-        search(RUN, VOTES, (1.3, 2.3), tmp_path, grid=SMALL, seeds=(0,), advance=cut_off)
+        search(RUN, VOTES, (1.3, 2.3), tmp_path, grid=SMALL, seeds=(0,), on_progress=cut_off)
     assert len(world) == 3
     assert search(RUN, VOTES, (1.3, 2.3), tmp_path, grid=SMALL, seeds=(0,)).trials == 4
     points = [(run.settings.batch_size, run.settings.learning_rate) for run in world]

@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from exitpoll.training.journal import Journal
-from tests.test_objectives import LABELS, LOGITS
+from tests.models.test_losses import LABELS, LOGITS
 
 
 def journal(path, stage="all", **options):

@@ -17,8 +17,8 @@ from transformers import AutoModel, AutoModelForSequenceClassification, AutoToke
 from exitpoll import METHODS, EarlyExitModel, InputError, Splits, Texts, TrainingSettings, train
 from exitpoll.files import read_json
 from exitpoll.models.tokenizer import tokenize
+from exitpoll.training import stages
 from exitpoll.training.features import record_features, record_logits
-from exitpoll.training.train import stages
 from exitpoll.training.trainer import LengthSampler, last_checkpoint
 from tests.tiny import LAYERS, save_tiny, tiny_config, tokens, toy_splits
 
@@ -88,7 +88,7 @@ class TestTrain:
         settings = replace(FAST, schedule="alternating", epochs=1)
         trained = train(
             *(build(encoder_folder), tokenizer, toy_splits(), tmp_path / "m", settings),
-            on_progress=lambda progress: step.__setitem__(0, progress.step),
+            on_progress=lambda progress: step.__setitem__(0, progress.done),
         )
         assert {line["stage"] for line in record_of(tmp_path / "m")} == {"alternating"}
         assert alone == list(range(1, 6, 2))  # of six steps, counted by those done
@@ -132,8 +132,8 @@ class TestTrain:
         seen = []
         train(build(encoder_folder), tokenizer, toy_splits(), tmp_path / "m", FAST, on_progress=seen.append)
         # Every step, and once more after the steps that are scored.
-        assert [progress.step for progress in seen] == [1, 2, 3, 3, 4, 5, 6, 6, 7, 8, 9, 9, 10, 11, 12, 12]
-        assert all(progress.steps == 12 and np.isfinite(progress.loss) for progress in seen)
+        assert [progress.done for progress in seen] == [1, 2, 3, 3, 4, 5, 6, 6, 7, 8, 9, 9, 10, 11, 12, 12]
+        assert all(progress.total == 12 and np.isfinite(progress.loss) for progress in seen)
         assert seen[2].exit_scores is None
         assert seen[-1].exit_scores == record_of(tmp_path / "m")[-1]["exit_scores"]
 
@@ -313,7 +313,7 @@ class TestRefusals:
         model = build(encoder_folder)
 
         def poison(progress):
-            if progress.step == 4:
+            if progress.done == 4:
                 with torch.no_grad():
                     model.heads[0].out.bias.fill_(float("nan"))
 
@@ -330,7 +330,7 @@ class TestRefusals:
         model = build(encoder_folder)
 
         def poison(progress):
-            if progress.step == 6:  # scored and saved next
+            if progress.done == 6:  # scored and saved next
                 with torch.no_grad():
                     model.heads[0].out.bias.fill_(float("inf"))
 

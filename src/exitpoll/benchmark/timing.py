@@ -11,14 +11,15 @@ from typing import Any
 import numpy as np
 
 from exitpoll.benchmark.baselines import Way, full_graph, plain_transformers, truncated, whole_batch_waits
-from exitpoll.data.batching import Advance, Text, lengths_of
+from exitpoll.data.batching import Text, lengths_of
+from exitpoll.data.progress import OnProgress, Progress, ignore
 from exitpoll.decide.policy import Policy
 from exitpoll.engine.engine import Engine
-from exitpoll.engine.loading import RUNTIMES, find_folder, load_model
-from exitpoll.engine.manifest import MANIFEST
+from exitpoll.engine.loading import find_folder, load_model
 from exitpoll.engine.runtime import LoadedModel
 from exitpoll.errors import InputError
 from exitpoll.files import read_json
+from exitpoll.models.folder import MANIFEST, POLICY, RUNTIMES
 
 BATCH_SIZES = (1, 8, 32, 128)
 PLAIN = "plain transformers"
@@ -119,7 +120,7 @@ def contestants(model: str | Path, *, threads: int | None = None) -> list[Contes
     kinds = [kind for kind in RUNTIMES if kind == "torch" or (Path(model) / kind / MANIFEST).exists()]
     found = []
     for kind in kinds:
-        path = find_folder(model, kind) / "policy.json"
+        path = find_folder(model, kind) / POLICY
         if not path.exists():
             raise InputError(f"'{path}' is missing, and without a policy no text leaves early; calibrate first")
         found.append(Contestant(kind, load_model(model, kind, threads=threads), Policy.load(path)))
@@ -134,7 +135,7 @@ def benchmark(
     batch_sizes: Sequence[int] = BATCH_SIZES,
     rounds: int = 5,
     compiled: bool = False,
-    advance: Advance | None = None,
+    on_progress: OnProgress = ignore,
 ) -> Benchmark:
     """Time the engine in several runtimes beside what one would run instead.
 
@@ -144,7 +145,7 @@ def benchmark(
         batch_sizes: Most texts in a call.
         rounds: How often each way is timed, after a first time that does not count.
         compiled: Whether to time a compiled encoder too.
-        advance: Called after every run.
+        on_progress: Called after every run.
 
     Returns:
         The timings.
@@ -160,7 +161,7 @@ def benchmark(
     timings: list[Timing] = []
     for number, batch_size in enumerate(batch_sizes):
         runs = len(ways) * (rounds + 1)
-        count = None if advance is None else _on_from(number * runs, len(batch_sizes) * runs, advance)
+        count = _count_from(number * runs, len(batch_sizes) * runs, on_progress)
         fastest = _time_in_turn(ways, texts, batch_size, rounds, count)
         timings += _timings(fastest, runners, depths, batch_size)
     runtime = runners[0].loaded.runtime
@@ -209,9 +210,9 @@ def _nearest_exit(contestant: Contestant, depth: float) -> int:
     return min(int(np.searchsorted(layers, np.rint(depth))), len(layers) - 1)
 
 
-def _on_from(start: int, total: int, advance: Advance) -> Advance:
+def _count_from(start: int, total: int, on_progress: OnProgress) -> OnProgress:
     """Count runs on from those before."""
-    return lambda done, _: advance(start + done, total)
+    return lambda progress: on_progress(replace(progress, done=start + progress.done, total=total))
 
 
 def _time_in_turn(
@@ -219,7 +220,7 @@ def _time_in_turn(
     texts: Sequence[Text],
     batch_size: int,
     rounds: int,
-    advance: Advance | None,
+    on_progress: OnProgress,
 ) -> dict[tuple[str, str], float]:
     """Time every way once in each round: seconds a text of the fastest, for other work can only make it slower."""
     seconds: dict[tuple[str, str], list[float]] = {key: [] for key in ways}
@@ -228,8 +229,7 @@ def _time_in_turn(
             started = time.perf_counter()
             way(texts, batch_size)
             seconds[key].append(time.perf_counter() - started)
-            if advance is not None:
-                advance(attempt * len(ways) + number, len(ways) * (rounds + 1))
+            on_progress(Progress("timing", attempt * len(ways) + number, len(ways) * (rounds + 1)))
     return {key: min(times[1:]) / len(texts) for key, times in seconds.items()}
 
 

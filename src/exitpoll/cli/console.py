@@ -13,7 +13,7 @@ from rich.console import Console
 if TYPE_CHECKING:
     from exitpoll.decide.evaluate import Evaluation
     from exitpoll.decide.policy import Policy
-    from exitpoll.engine.loading import Read
+    from exitpoll.engine.inputs import InputTexts
     from exitpoll.training.train import Trained
 
 console = Console()
@@ -32,7 +32,7 @@ def fail(message: str, code: int) -> NoReturn:
     sys.exit(code)
 
 
-def notes_of(read: Read) -> list[str]:
+def notes_of(read: InputTexts) -> list[str]:
     """Say what a reader of the figures should know of the splits."""
     return [f"note: {note}" for note in read.notes]
 

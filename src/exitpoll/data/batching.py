@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 
 import numpy as np
 from numpy.typing import NDArray
 
 from exitpoll.errors import InputError
 
-Advance = Callable[[int, int], None]  # tells of progress: (how much is done, of how much)
 Text = str | tuple[str, str]  # a text, or a pair
 Tokens = Mapping[str, Sequence[Sequence[int]]]  # input_ids, token_type_ids, …: (texts, tokens of each), unpadded
 

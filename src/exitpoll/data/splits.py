@@ -66,6 +66,7 @@ class Splits:
     notes: Sequence[str] = field(default_factory=tuple)  # what a reader of the numbers should know of the splits
     unlabelled: Texts | None = None  # a test split whose labels are kept from us, as GLUE does
     source: str | None = None  # what the data are called
+    cut: frozenset[str] = frozenset()  # the splits that were cut from train
 
     @property
     def is_pairs(self) -> bool:
@@ -125,8 +126,9 @@ def load_splits(
     }
     metric = known.metric if known is not None and kind == "single_label_classification" else DEFAULT_METRICS[kind]
     splits = _complete(numbered, names, kind, metric, seed)
-    secret = _numbered(test, kind, names, numbers_will_do=False) if (test := tables.get("test")) else None
-    unlabelled = secret if secret is not None and secret.labels is None else None
+    test = tables.get("test")
+    hidden = test is not None and test.labels is None
+    unlabelled = _numbered(test, kind, names, numbers_will_do=False) if test is not None and hidden else None
     notes = (*read.notes, *splits.notes)
     splits = replace(splits, notes=notes, unlabelled=unlabelled, source=Path(source).name)
     return splits if limit is None else _limited(splits, limit, seed)
@@ -235,21 +237,23 @@ def _read_file(path: Path) -> list[Row]:
 
 def _complete(texts: dict[str, Texts], names: Sequence[str], kind: str, metric: str, seed: int) -> Splits:
     """Cut from train whatever split is missing, and say so."""
-    notes = []
+    notes, cut = [], set()
     train, dev, test = texts["train"], texts.get("dev"), texts.get("test")
     if test is None and dev is not None:
         test, dev = dev, None
         notes.append("the dev split is the test split: there is no labelled test split")
     if test is None:
         train, test = _cut(train, kind, seed)
+        cut.add("test")
         notes.append(f"the test split of {len(test)} texts was cut from train with seed {seed}")
     if dev is None:
         train, dev = _cut(train, kind, seed)
+        cut.add("calibration")
         notes.append(f"the calibration split of {len(dev)} texts was cut from train with seed {seed}")
     if metric == "accuracy_and_f1" and len(names) != 2:
         metric = "accuracy"
         notes.append(f"the score is accuracy: the task's own metric is for two classes, not {len(names)}")
-    return _checked(Splits(train, dev, test, names, kind, metric, tuple(notes)))
+    return _checked(Splits(train, dev, test, names, kind, metric, tuple(notes), cut=frozenset(cut)))
 
 
 def _checked(splits: Splits) -> Splits:

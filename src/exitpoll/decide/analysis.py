@@ -1,4 +1,4 @@
-"""What a trace tells of its exits: oracles, overthinking, diversity, calibration, information bounds."""
+"""What a trace reveals about its exits: oracles, overthinking, calibration, diversity, information bounds."""
 
 from __future__ import annotations
 
@@ -18,10 +18,10 @@ from exitpoll.errors import InputError
 
 
 def label_oracle(trace: Trace) -> Decisions:
-    """Leave at the first exit that is right, at the last if none is: the seed's oracle.
+    """Leave at the first exit that is right, at the last if none is: the oracle of Sun et al. (2021).
 
     No policy that answers as one of the heads so far can do better. It beats the full model by construction;
-    `consistency_oracle` says what can be saved without knowing the label.
+    `consistency_oracle` shows what can be saved without knowing the label.
 
     Args:
         trace: A trace with labels.
@@ -33,24 +33,24 @@ def label_oracle(trace: Trace) -> Decisions:
 
 
 def consistency_oracle(trace: Trace, *, for_good: bool = True) -> Decisions:
-    """Leave at the first exit that says what the last one will say.
+    """Leave at the first exit that answers as the last one will.
 
     Args:
         trace: A trace, with labels or without.
-        for_good: Ask that all later exits say so too.
+        for_good: Require that all later exits answer so, too.
 
     Returns:
         Its decisions: the full model's answers, as early as possible.
     """
-    said = predictions_of(trace)
-    agrees = said == said[:, -1:]
+    answers = predictions_of(trace)
+    agrees = answers == answers[:, -1:]
     if for_good:
         agrees = np.logical_and.accumulate(agrees[:, ::-1], axis=1)[:, ::-1]
     return _leave_at_first(trace, agrees)
 
 
 def oracles(trace: Trace) -> dict[str, Decisions]:
-    """Ask all oracles about a trace with labels, by name; there are none for values."""
+    """Return the decisions of all oracles on a trace with labels, by name; there are none for values."""
     if trace.problem_type == REGRESSION:
         return {}
     return {
@@ -61,7 +61,7 @@ def oracles(trace: Trace) -> dict[str, Decisions]:
 
 
 def static_exit(trace: Trace, number: int) -> Decisions:
-    """Let every text leave at one exit: what a smaller model without choice would do.
+    """Let every text leave at one exit: what a smaller model of that depth would do.
 
     Args:
         trace: A trace.
@@ -90,26 +90,26 @@ def _leave_at_first(trace: Trace, flags: NDArray) -> Decisions:
 
 
 def predictions_of(trace: Trace) -> NDArray:
-    """Give the class of every head, (texts, exits); a set of labels counts as a class of its own."""
+    """Return the class of every head, (texts, exits); a set of labels counts as a class of its own."""
     return _as_classes(trace)[0]
 
 
 def _as_classes(trace: Trace) -> tuple[NDArray, NDArray | None]:
-    """Give what heads say, (texts, exits), and the labels, (texts,), as class numbers."""
+    """Return the answers of the heads, (texts, exits), and the labels, (texts,), as class numbers."""
     if trace.problem_type == REGRESSION:
-        raise InputError("values cannot be compared as classes can; this trace is of a regression")
+        raise InputError("this analysis compares classes, and this trace is of a regression")
     logits, labels = np.asarray(trace.logits), trace.labels
     if trace.problem_type != MULTI_LABEL:
         return highest_class(logits), None if labels is None else np.asarray(labels)
     sets = (np.nan_to_num(logits) > 0).reshape(-1, logits.shape[-1])
     known = np.zeros((0, logits.shape[-1]), dtype=bool) if labels is None else np.asarray(labels) > 0
     numbers = _numbered(np.concatenate([sets, known]))
-    said = numbers[: len(sets)].reshape(logits.shape[:2])
-    return said, None if labels is None else numbers[len(sets) :]
+    answers = numbers[: len(sets)].reshape(logits.shape[:2])
+    return answers, None if labels is None else numbers[len(sets) :]
 
 
 def _confidence(trace: Trace) -> NDArray:
-    """Give how likely every head makes its own answer: (texts, exits)."""
+    """Return the probability that every head gives to its own answer: (texts, exits)."""
     logits = np.asarray(trace.logits)
     if trace.problem_type == MULTI_LABEL:
         return sigmoid(np.abs(np.nan_to_num(logits.astype(np.float64)))).prod(axis=-1)
@@ -118,10 +118,10 @@ def _confidence(trace: Trace) -> NDArray:
 
 @dataclass(frozen=True)
 class Thinking:
-    """What going on to the last exit does to the texts at each exit, as shares of all texts."""
+    """What continuing to the last exit changes for the texts at each exit, as shares of all texts."""
 
     lost: NDArray  # (exits,) right here, wrong at the end: overthinking
-    gained: NDArray  # (exits,) wrong here, right at the end: leaving here would be underthinking
+    gained: NDArray  # (exits,) wrong here, right at the end: underthinking
     ever_lost: float  # right at some exit, wrong at the end
 
 
@@ -132,7 +132,7 @@ def thinking(trace: Trace) -> Thinking:
         trace: A trace with labels.
 
     Returns:
-        What is lost and gained by going on.
+        What is lost and gained by continuing.
     """
     right = _right(trace)
     end = right[:, -1:]
@@ -140,11 +140,11 @@ def thinking(trace: Trace) -> Thinking:
 
 
 def calibration_error(trace: Trace, bins: int = 15) -> NDArray:
-    """Expected calibration error of every exit: how far its confidence is from its accuracy (Guo et al., 2017).
+    """Compute the expected calibration error of every exit, Guo et al. (2017).
 
     Args:
         trace: A trace with labels.
-        bins: Into how many equal intervals of confidence to sort the texts.
+        bins: Number of equal intervals of confidence that texts are sorted into.
 
     Returns:
         Errors, (exits,).
@@ -159,45 +159,43 @@ def calibration_error(trace: Trace, bins: int = 15) -> NDArray:
 
 
 def _bins(column: NDArray, bins: int) -> list[NDArray]:
-    """Say which texts are in each bin."""
+    """Return which texts are in each bin."""
     return [column == number for number in range(bins)]
 
 
 def auroc(trace: Trace) -> NDArray:
-    """Say how well every exit's confidence tells its right answers from its wrong ones.
+    """Compute the AUROC of every exit's confidence: how well it separates right answers from wrong ones.
 
     Args:
         trace: A trace with labels.
 
     Returns:
-        The chance that a right answer is given more confidently than a wrong one, ties counted half, (exits,); NaN
-        where an exit is always right or always wrong.
+        The probability that a right answer is more confident than a wrong one, ties counted half, (exits,); NaN where
+        an exit is always right or always wrong.
     """
+    from sklearn.metrics import roc_auc_score
+
     right, confidence = _right(trace), _confidence(trace)
-    return np.array([_rank_statistic(confidence[:, number], right[:, number]) for number in range(right.shape[1])])
-
-
-def _rank_statistic(score: NDArray, right: NDArray) -> float:
-    """The Mann–Whitney statistic as a share of all pairs."""
-    positives, negatives = right.sum(), (~right).sum()
-    if not positives or not negatives:
-        return float("nan")
-    _, where, counts = np.unique(score, return_inverse=True, return_counts=True)
-    ranks = (np.cumsum(counts) - (counts - 1) / 2)[where]  # ties share their mean rank
-    return float((ranks[right].sum() - positives * (positives + 1) / 2) / (positives * negatives))
+    mixed = np.ptp(right.astype(int), axis=0) > 0  # (exits,) neither always right nor always wrong
+    return np.array(
+        [
+            roc_auc_score(right[:, number], confidence[:, number]) if mixed[number] else np.nan
+            for number in range(right.shape[1])
+        ]
+    )
 
 
 # ---- diversity ------------------------------------------------------------------------------------------------------
 
 
 def disagreement(trace: Trace) -> NDArray:
-    """Share of texts on which two exits differ: (exits, exits)."""
-    said = predictions_of(trace)
-    return np.stack([(said != said[:, [number]]).mean(axis=0) for number in range(said.shape[1])])
+    """Compute the share of texts on which two exits differ: (exits, exits)."""
+    answers = predictions_of(trace)
+    return np.stack([(answers != answers[:, [number]]).mean(axis=0) for number in range(answers.shape[1])])
 
 
 def q_statistic(trace: Trace) -> NDArray:
-    """Yule's Q of two exits being right: 1 if they are right on the same texts, −1 if on opposite ones.
+    """Compute Yule's Q of two exits being right: 1 if on the same texts, −1 if on opposite ones.
 
     Args:
         trace: A trace with labels.
@@ -211,7 +209,7 @@ def q_statistic(trace: Trace) -> NDArray:
 
 
 def error_correlation(trace: Trace) -> NDArray:
-    """Correlation of two exits being wrong.
+    """Compute the correlation of two exits being wrong.
 
     Args:
         trace: A trace with labels.
@@ -236,7 +234,7 @@ def _contingency(right: NDArray) -> tuple[NDArray, NDArray, NDArray, NDArray]:
 
 @dataclass(frozen=True)
 class Information:
-    """Plug-in estimates of the terms of the seed's equations 2 to 5, in bits; X_i is what head i predicts.
+    """Plug-in estimates of the terms of Sun et al. (2021), Eqs. 2 to 5, in bits; X_i is what head i predicts.
 
     Estimates from counts are too high where there are few texts for many combinations of predictions.
     """
@@ -247,11 +245,11 @@ class Information:
     joint: NDArray  # (exits,) I(X_{1:l}; Y)
     fano: NDArray  # (exits,) no combination of the first l heads errs less: (H(Y) − I − 1) / log |Y|
     hellman_raviv: NDArray  # (exits,) the best combination errs no more: (H(Y) − I) / 2
-    vote_error: NDArray  # (exits,) how often the vote of the first l heads errs
+    vote_error: NDArray  # (exits,) how often the vote of the first l heads is wrong
 
 
 def information(trace: Trace) -> Information:
-    """Measure what the heads tell of the label and of each other, against what their vote makes of it.
+    """Measure the information of the heads about the label and about each other, and the error of their vote.
 
     Args:
         trace: A trace with labels.
@@ -260,19 +258,19 @@ def information(trace: Trace) -> Information:
         Estimates from the counts of this trace.
     """
     trace.gold("measuring information")
-    said, labels = _as_classes(trace)
+    answers, labels = _as_classes(trace)
     assert labels is not None
-    exits = said.shape[1]
+    exits = answers.shape[1]
     label_entropy = _entropy(labels)
-    patterns = [_numbered(said[:, : number + 1]) for number in range(exits)]
+    patterns = [_numbered(answers[:, : number + 1]) for number in range(exits)]
     joint = np.array([_mutual_information(pattern, labels) for pattern in patterns])
     redundancy = np.array(
-        [max((_mutual_information(said[:, i], said[:, j]) for j in range(i)), default=0.0) for i in range(exits)]
+        [max((_mutual_information(answers[:, i], answers[:, j]) for j in range(i)), default=0.0) for i in range(exits)]
     )
     classes = len(np.unique(labels)) if trace.problem_type == MULTI_LABEL else trace.logits.shape[-1]
     return Information(
         label_entropy=label_entropy,
-        relevancy=np.array([_mutual_information(said[:, number], labels) for number in range(exits)]),
+        relevancy=np.array([_mutual_information(answers[:, number], labels) for number in range(exits)]),
         redundancy=redundancy,
         joint=joint,
         fano=(label_entropy - joint - 1) / np.log2(max(classes, 2)),
@@ -282,7 +280,7 @@ def information(trace: Trace) -> Information:
 
 
 def _vote_error(trace: Trace) -> NDArray:
-    """Say how often the vote of the first l heads errs: (exits,)."""
+    """Compute how often the vote of the first l heads is wrong: (exits,)."""
     voted = ask("votes", np.asarray(trace.logits), {"k": 0.0}, trace.problem_type).answer
     wrong = voted != trace.gold("a vote's error")[:, None]
     return (wrong.any(axis=-1) if wrong.ndim == 3 else wrong).mean(axis=0)
@@ -294,20 +292,20 @@ def _numbered(rows: NDArray) -> NDArray:
 
 
 def _entropy(values: NDArray) -> float:
-    """Entropy of some values, from their counts, in bits."""
+    """Compute the entropy of some values from their counts, in bits."""
     _, counts = np.unique(values, return_counts=True)
     shares = counts / counts.sum()
     return float(-(shares * np.log2(shares)).sum())
 
 
 def _mutual_information(first: NDArray, second: NDArray) -> float:
-    """I(A; B) = H(A) + H(B) − H(A, B), from counts, in bits."""
+    """Compute I(A; B) = H(A) + H(B) − H(A, B) from counts, in bits."""
     return _entropy(first) + _entropy(second) - _entropy(_numbered(np.stack([first, second], axis=1)))
 
 
 def _right(trace: Trace) -> NDArray:
-    """Say which heads are right: (texts, exits)."""
-    trace.gold("telling what is right")
-    said, labels = _as_classes(trace)
+    """Return which heads are right: (texts, exits)."""
+    trace.gold("an analysis of right answers")
+    answers, labels = _as_classes(trace)
     assert labels is not None
-    return said == labels[:, None]
+    return answers == labels[:, None]

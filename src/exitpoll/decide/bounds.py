@@ -1,4 +1,4 @@
-"""How sure can we be that a risk is small: p-values and upper bounds from the losses of some texts."""
+"""Tests and upper bounds of a risk, from the losses of some texts: exact binomial, and betting."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ MOST_TEXTS = 1 << 22
 
 
 def binomial(losses: NDArray, limit: float, confidence: float) -> float:
-    """Test P(loss) > limit exactly: the chance of so few losses if it were just at the limit.
+    """Test P(loss) > limit exactly: the probability of so few losses if the risk were at the limit.
 
     Args:
         losses: 0 or 1 for each text, (texts,).
@@ -28,18 +28,26 @@ def binomial(losses: NDArray, limit: float, confidence: float) -> float:
     return float(bdtr(int(losses.sum()), len(losses), limit))
 
 
-def betting(losses: NDArray, limit: float, confidence: float) -> float:
-    """Test E(loss) > limit for losses in [−1, 1] by betting against it (Waudby-Smith and Ramdas, 2023, section 4).
+def clopper_pearson(losses: NDArray, confidence: float) -> float:
+    """Compute the smallest limit that `binomial` refutes, Clopper and Pearson (1934)."""
+    from scipy.stats import beta
 
-    Wealth grows where losses stay below the limit; if the hypothesis held, it would ever reach 1 / p with chance at
-    most p. The stake on a text depends only on the texts before it, and is larger the less these vary: where few
-    answers differ at all, far fewer texts are needed than by Hoeffding's bound. Texts are bet on in an order drawn
-    beforehand: that of a file may tell something of the losses, by class for instance.
+    count, texts = int(losses.sum()), len(losses)
+    return 1.0 if count >= texts else float(beta.ppf(confidence, count + 1, texts - count))
+
+
+def betting(losses: NDArray, limit: float, confidence: float) -> float:
+    """Test E(loss) > limit for losses in [−1, 1] by betting against it, Waudby-Smith and Ramdas (2023), Section 4.
+
+    Wealth grows where losses stay below the limit; under the hypothesis it ever reaches 1 / p with probability at most
+    p. The stake on a text depends only on the texts before it and grows as these vary less: where few answers differ
+    at all, far fewer texts are needed than by Hoeffding's bound. Texts are bet on in an order drawn beforehand, because
+    that of a file may depend on the losses, through the class for instance.
 
     Args:
         losses: Right answers lost minus won, (texts,).
         limit: The mean to be refuted.
-        confidence: What the stakes are tuned for; the p-value holds whatever it is.
+        confidence: What the stakes are tuned for; the p-value is valid whatever it is.
 
     Returns:
         The p-value.
@@ -50,53 +58,45 @@ def betting(losses: NDArray, limit: float, confidence: float) -> float:
     variance = (0.25 + np.cumsum((shares - running) ** 2)) / (count + 1)
     known = np.concatenate([[0.25], variance[:-1]])  # what was known before each text
     stake = np.minimum(np.sqrt(2 * np.log(1 / (1 - confidence)) / (max(len(shares), 1) * known)), 0.75 / (1 - mean))
-    wealth = np.cumsum(np.log1p(stake * (mean - shares)))  # logarithm of it
+    wealth = np.cumsum(np.log1p(stake * (mean - shares)))  # its logarithm
     return float(np.exp(-max(wealth.max(initial=0.0), 0.0)))
 
 
-@lru_cache(maxsize=4)
-def _order(texts: int) -> NDArray:
-    """Draw an order, the same whenever there are so many texts."""
-    return np.random.default_rng(0).permutation(texts)
-
-
-@dataclass(frozen=True)
-class Test:
-    """One risk: how it is tested, and the test's name for the certificate."""
-
-    p_value: Callable[[NDArray, float, float], float]  # (losses, limit, confidence)
-    name: str
-
-
-TESTS = {
-    "disagreement": Test(binomial, "fixed sequence, exact binomial"),
-    "accuracy": Test(betting, "fixed sequence, paired difference, betting"),
-}
-
-
-def upper_bound(risk: str, losses: NDArray, confidence: float) -> float:
-    """Find the smallest limit that the losses refute.
-
-    Args:
-        risk: What was lost: disagreement or accuracy.
-        losses: (texts,)
-        confidence: How sure the bound is to be.
-
-    Returns:
-        The bound, to 1e-5 and never too small; 1 where nothing can be said.
-    """
-    low, high = -1.0 if risk == "accuracy" else 0.0, 1.0
+def smallest_refuted(losses: NDArray, confidence: float) -> float:
+    """Find the smallest limit that `betting` refutes, by bisection; to 1e-5, and never too small."""
+    low, high = -1.0, 1.0
     while high - low > 1e-5:
         middle = (low + high) / 2
-        if TESTS[risk].p_value(losses, middle, confidence) <= 1 - confidence:
+        if betting(losses, middle, confidence) <= 1 - confidence:
             high = middle
         else:
             low = middle
     return high
 
 
+@lru_cache(maxsize=4)
+def _order(texts: int) -> NDArray:
+    """Draw an order, always the same for so many texts."""
+    return np.random.default_rng(0).permutation(texts)
+
+
+@dataclass(frozen=True)
+class Test:
+    """How one risk is tested and bounded."""
+
+    name: str  # for the certificate
+    p_value: Callable[[NDArray, float, float], float]  # (losses, limit, confidence)
+    upper_bound: Callable[[NDArray, float], float]  # (losses, confidence) -> the smallest limit that is refuted
+
+
+TESTS = {
+    "disagreement": Test("fixed sequence, exact binomial", binomial, clopper_pearson),
+    "accuracy": Test("fixed sequence, paired difference, betting", betting, smallest_refuted),
+}
+
+
 def texts_needed(risk: str, limit: float, confidence: float) -> int:
-    """Count the calibration texts with which a risk this small can just be proven if leaving early changes nothing.
+    """Compute how many calibration texts could just prove a risk this small if early exit changed no answer.
 
     Args:
         risk: What is bounded: disagreement or accuracy.
@@ -104,19 +104,19 @@ def texts_needed(risk: str, limit: float, confidence: float) -> int:
         confidence: How sure the bound is to be.
 
     Returns:
-        The number of texts; with fewer a promise is not worth trying. At most `MOST_TEXTS` are counted.
+        The number of texts, at most `MOST_TEXTS`; with fewer no guarantee is possible.
     """
 
-    def could_do(texts: int) -> bool:
+    def would_do(texts: int) -> bool:
         return TESTS[risk].p_value(np.zeros(texts), limit, confidence) <= 1 - confidence
 
     high = 1
-    while not could_do(high):
+    while not would_do(high):
         high *= 2
         if high >= MOST_TEXTS:
             return MOST_TEXTS
     low = high // 2
     while high - low > 1:
         middle = (low + high) // 2
-        low, high = (low, middle) if could_do(middle) else (middle, high)
+        low, high = (low, middle) if would_do(middle) else (middle, high)
     return high

@@ -2,11 +2,11 @@
 
 The guarantee is Learn-then-Test (Angelopoulos et al., 2021) with a fixed sequence: policies are tested one after
 another, the most cautious first, each against the hypothesis that its risk is above the limit, and testing stops at
-the first that cannot be refuted. As long as the order of the policies does not depend on the texts they are tested on,
-the chance that the chosen one breaks the limit is at most 1 − confidence, whatever the model, for texts drawn as the
-calibration texts were. One strategy is tested over a grid of thresholds fixed beforehand, on all texts. Several
-strategies, or one that must be fitted, are searched on one half of the texts for the front of risk against speed-up,
-and that front is tested on the other half (Pareto Testing, Laufer-Goldshtein et al., 2023).
+the first that cannot be rejected. As long as the order of the policies does not depend on the texts they are tested on,
+the probability that the chosen one breaks the limit is at most 1 − confidence, whatever the model, for texts drawn as
+the calibration texts were. A single strategy is tested over a grid of thresholds fixed beforehand, on all texts.
+Several strategies, or one that must be fitted, are searched on one half of the texts for the front of risk against
+speed-up, and that front is tested on the other half (Pareto Testing, Laufer-Goldshtein et al., 2023).
 """
 
 from __future__ import annotations
@@ -15,19 +15,20 @@ from dataclasses import replace
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from exitpoll.decide.bounds import texts_needed
+from exitpoll.decide.certificate import Certificate, Goal, Guarantee, Latency, Risk, Source, Speedup
 from exitpoll.decide.fitting import candidates, variants
-from exitpoll.decide.guarantee import Promise, Risk, by_full_model, certify, full_answers, provenance
-from exitpoll.decide.metrics import METRICS, REGRESSION
+from exitpoll.decide.guarantee import certify, full_answers, labelled_by_full_model
+from exitpoll.decide.metrics import METRICS, MULTI_LABEL, REGRESSION
 from exitpoll.decide.policy import Policy
 from exitpoll.decide.strategies import strategy_named
 from exitpoll.decide.sweep import POINTS, best_point, curve_of, front_of, sweep
-from exitpoll.decide.thresholds import GRIDS, on_grid
 from exitpoll.decide.trace import Trace
 from exitpoll.errors import InputError
 
-LEAST = 20  # texts to calibrate a promise on
+LEAST_TEXTS = 20  # to calibrate a guarantee on
 
 
 def calibrate(
@@ -45,23 +46,48 @@ def calibrate(
     """Choose a policy for one goal: a speed-up, a bounded risk or a latency.
 
     Args:
-        trace: What every exit said of the calibration texts; a loss of accuracy needs labels.
+        trace: Every exit's logits on the calibration texts; a loss of accuracy needs labels.
         strategy: A name, a policy whose settings are kept, or "best" to search all strategies.
-        speedup: Goal: the best score at least this fast. No promise.
-        max_drop: Goal: as fast as possible with a risk of at most this, promised with `confidence`.
+        speedup: Goal: the best score at least this fast. No guarantee.
+        max_drop: Goal: as fast as possible with a risk of at most this, guaranteed with `confidence`.
         latency_ms: Goal: the best score within so many milliseconds a text on average, by the times that recording
-            measured. No promise.
-        confidence: How sure the promise is.
+            measured. No guarantee.
+        confidence: How sure the guarantee is.
         risk: "disagreement", how often the answer differs from the full model's, or "accuracy", how much lower the
             share of right answers is than the full model's.
         metric: What to score by, for a speed-up or latency; the task's by default.
         seed: Seed of the halves, one to search on and one to certify on.
 
     Returns:
-        The policy; its certificate says what it rests on. Where a promise cannot be met it never leaves early.
+        The policy; its certificate states what it rests on. Where no guarantee is possible it never exits early.
     """
-    if sum(goal is not None for goal in (speedup, max_drop, latency_ms)) != 1:
+    goals: list[Goal] = []
+    if speedup is not None:
+        goals.append(Speedup(speedup))
+    if max_drop is not None:
+        goals.append(Guarantee(risk, max_drop, confidence))
+    if latency_ms is not None:
+        goals.append(Latency(latency_ms))
+    if len(goals) != 1:
         raise InputError("name one goal: speedup, max_drop or latency_ms")
+    return calibrate_for(trace, goals[0], strategy, metric=metric, seed=seed)
+
+
+def calibrate_for(
+    trace: Trace, goal: Goal, strategy: str | Policy = "best", *, metric: str | None = None, seed: int = 0
+) -> Policy:
+    """Choose a policy for a goal.
+
+    Args:
+        trace: Every exit's logits on the calibration texts.
+        goal: A speed-up, a latency or a guarantee.
+        strategy: As in `calibrate`.
+        metric: As in `calibrate`.
+        seed: As in `calibrate`.
+
+    Returns:
+        As in `calibrate`.
+    """
     if not len(trace):
         raise InputError("the trace has no texts to calibrate on")
     if seed < 0:
@@ -70,56 +96,76 @@ def calibrate(
         strategy.check(trace)
     elif strategy != "best":
         strategy_named(strategy)
-    if max_drop is not None and metric is not None:
-        raise InputError(f"metric '{metric}' is for a speed-up or latency; what max_drop promises, risk names")
-    if max_drop is not None:
-        policy = _keep_promise(trace, strategy, Promise(risk, max_drop, confidence), seed)
+    if isinstance(goal, Guarantee):
+        if metric is not None:
+            raise InputError(f"metric '{metric}' is for a speed-up or latency; what max_drop bounds is named by risk")
+        policy = _certified(trace, strategy, goal, seed)
     else:
-        goal = {"speedup": speedup} if speedup is not None else {"latency_ms": latency_ms}
-        policy = _reach(trace, strategy, goal, metric)
-    kept = ("strategy", "settings", "answer", "fallback", "max_depth", "problem_type")
-    asked = strategy if isinstance(strategy, str) else {name: strategy.to_dict()[name] for name in kept}
-    return replace(policy, certificate={**(policy.certificate or {}), "asked": asked})
+        policy = _best_within(trace, strategy, goal, metric)
+    assert policy.certificate is not None
+    return replace(policy, certificate=replace(policy.certificate, asked=_asked(strategy)))
+
+
+def _asked(strategy: str | Policy) -> str | dict[str, Any]:
+    """Return what was asked for, as the certificate keeps it."""
+    if isinstance(strategy, str):
+        return strategy
+    plain = strategy.to_dict()
+    return {name: plain[name] for name in ("strategy", "settings", "answer", "fallback", "max_depth", "problem_type")}
 
 
 def _searched(strategy: str | Policy) -> list[str | Policy] | None:
-    """Say which strategies to try; None for all."""
+    """Return which strategies to try; None for all."""
     return None if strategy == "best" else [strategy]
 
 
 # ---- a speed-up or a latency ----------------------------------------------------------------------------------------
 
 
-def _reach(trace: Trace, strategy: str | Policy, goal: dict[str, Any], metric: str | None) -> Policy:
+def _best_within(trace: Trace, strategy: str | Policy, goal: Speedup | Latency, metric: str | None) -> Policy:
     """Take the best point of all curves that is fast enough; without labels, by agreement with the full model."""
-    [(kind, wanted)] = goal.items()
-    if not 0 < wanted < np.inf:
-        raise InputError(f"{kind} {wanted:g} must be above 0, and finite")
-    costs = np.asarray(trace.exit_layers if kind == "speedup" else milliseconds(trace), dtype=np.float64)
-    least = wanted if kind == "speedup" else costs[-1] / wanted
-    scored = trace if trace.labels is not None else by_full_model(trace)
-    metric = (metric if trace.labels is not None else None) or scored.metric
-    found = best_point(sweep(scored, _searched(strategy), metric=metric, costs=list(costs)), least)
-    if found is None:
-        fastest = f"{costs[-1] / costs[0]:.4g} times as fast" if kind == "speedup" else f"{costs[0]:.3g} ms"
-        raise InputError(f"{kind} {wanted:g} cannot be reached: leaving at the first exit is {fastest}")
-    curve, point = found
-    certificate = {
-        "goal": goal,
-        "speedup": round(float(curve.speedup[point]), 4),
-        "metric": metric if trace.labels is not None else "agreement",
-        "score": round(float(curve.score[point]), 6),
-        "full_score": round(METRICS[metric](scored.gold("a score"), full_answers(scored)), 6),
-        **provenance(trace),
-    }
-    if kind == "latency_ms":
-        certificate["latency_ms"] = round(float(costs[-1] / curve.speedup[point]), 4)
-        certificate["speedup"] = round(curve.policy_at(point).decide(scored).speedup, 4)
-    return replace(curve.policy_at(point), certificate=certificate)
+    if isinstance(goal, Speedup):
+        costs = np.asarray(trace.exit_layers, dtype=np.float64)
+        least = goal.at_least
+    else:
+        costs = np.asarray(milliseconds(trace), dtype=np.float64)
+        least = costs[-1] / goal.at_most_ms
+    labelled = trace.labels is not None
+    scored = trace if labelled else labelled_by_full_model(trace)
+    metric = (metric if labelled else None) or scored.metric
+    best = best_point(sweep(scored, _searched(strategy), metric=metric, costs=list(costs)), least)
+    if best is None:
+        raise InputError(_out_of_reach(goal, costs))
+    curve, point = best
+    policy = curve.policy_at(point)
+    certificate = Certificate(
+        goal,
+        len(trace),
+        round(float(curve.speedup[point]), 4),
+        Source.of(trace.about),
+        metric=metric if labelled else "agreement",
+        score=round(float(curve.score[point]), 6),
+        full_score=round(METRICS[metric](scored.gold("a score"), full_answers(scored)), 6),
+    )
+    if isinstance(goal, Latency):
+        certificate = replace(
+            certificate,
+            latency_ms=round(float(costs[-1] / curve.speedup[point]), 4),
+            speedup=round(policy.decide(scored).speedup, 4),
+        )
+    return replace(policy, certificate=certificate)
+
+
+def _out_of_reach(goal: Speedup | Latency, costs: NDArray) -> str:
+    """Describe a goal that even leaving at the first exit does not reach."""
+    if isinstance(goal, Speedup):
+        fastest = f"{costs[-1] / costs[0]:.4g} times as fast"
+        return f"speedup {goal.at_least:g} cannot be reached: leaving at the first exit is {fastest}"
+    return f"latency_ms {goal.at_most_ms:g} cannot be reached: leaving at the first exit takes {costs[0]:.3g} ms"
 
 
 def milliseconds(trace: Trace) -> list[float]:
-    """Say how long it takes to leave at each exit.
+    """Return how long it takes to leave at each exit.
 
     Args:
         trace: A trace whose recording measured that.
@@ -130,54 +176,70 @@ def milliseconds(trace: Trace) -> list[float]:
     times = trace.about.get("milliseconds")
     if not isinstance(times, list) or len(times) != len(trace.exit_layers):
         raise InputError("this trace has no times; record it with exitpoll record, or choose by speed-up")
-    if not all(isinstance(each, int | float) and 0 < each < np.inf for each in times):
+    if not all(isinstance(time, int | float) and 0 < time < np.inf for time in times):
         raise InputError(f"the times of this trace must be milliseconds above 0, and are {times}")
     return times
 
 
-# ---- a promise ------------------------------------------------------------------------------------------------------
+# ---- a guarantee ----------------------------------------------------------------------------------------------------
 
 
-def _keep_promise(trace: Trace, strategy: str | Policy, promise: Promise, seed: int) -> Policy:
+def _certified(trace: Trace, strategy: str | Policy, guarantee: Guarantee, seed: int) -> Policy:
     """Test one strategy on all texts, or search on one half and test on the other."""
     if trace.problem_type == REGRESSION:
-        raise InputError("a promise is about answers that are the same or right, and values are neither; use speedup")
-    if promise.risk == "accuracy":
+        raise InputError("a guarantee is about answers that are equal or right, and values are neither; use speedup")
+    if guarantee.risk == "accuracy":
         trace.gold("a loss of accuracy")
     single = _single(strategy, trace)
     halves = 1 if single is not None else 2
-    needed = halves * texts_needed(promise.risk, promise.at_most, promise.confidence)
-    if len(trace) < max(needed, LEAST):
+    needed = max(halves * texts_needed(guarantee.risk, guarantee.at_most, guarantee.confidence), LEAST_TEXTS)
+    if len(trace) < needed:
         raise InputError(
-            f"{len(trace)} texts are too few to promise {promise}; {max(needed, LEAST)} or more could do"
+            f"{len(trace)} texts are too few to guarantee that {guarantee}; {needed} or more are needed"
             + (" (half of them to choose a strategy, half to test it)" if halves == 2 else "")
         )
     if single is not None:
-        return certify(trace, on_grid(single, trace), promise)
+        return certify(trace, on_grid(single, trace), guarantee)
     order = np.random.default_rng(seed).permutation(len(trace))
     search, proof = trace.select(np.sort(order[::2])), trace.select(np.sort(order[1::2]))
-    policy = certify(proof, _front(search, _searched(strategy)), promise)
-    assert policy.certificate is not None
-    return replace(policy, certificate={**policy.certificate, "searched_on": len(search)})
+    return certify(proof, _front(search, _searched(strategy)), guarantee, searched_on=len(search))
 
 
 def _single(strategy: str | Policy, trace: Trace) -> Policy | None:
-    """Give the one policy to be tested, if nothing is to be chosen or fitted."""
+    """Return the one policy to be tested, if nothing is to be chosen or fitted."""
     if isinstance(strategy, Policy):
-        return replace(strategy, threshold=None) if strategy.strategy in GRIDS else None
-    found = variants([strategy]) if strategy in GRIDS else []
-    return replace(found[0], problem_type=trace.problem_type) if len(found) == 1 else None
+        return replace(strategy, threshold=None) if strategy_named(strategy.strategy).grid else None
+    if strategy == "best" or strategy_named(strategy).grid is None:
+        return None
+    choices = variants([strategy])
+    return replace(choices[0], problem_type=trace.problem_type) if len(choices) == 1 else None
+
+
+def on_grid(policy: Policy, trace: Trace) -> list[Policy]:
+    """Set one policy's threshold to every value of a grid that does not depend on the texts.
+
+    Args:
+        policy: Strategy and settings.
+        trace: Its shape says how many exits and classes there are.
+
+    Returns:
+        Policies, the most cautious first.
+    """
+    classes = 2 if trace.problem_type == MULTI_LABEL else trace.logits.shape[-1]  # every label is no or yes
+    grid = strategy_named(policy.strategy).grid
+    assert grid is not None
+    thresholds = grid(policy.settings, len(trace.exit_layers), classes)
+    return [replace(policy, threshold=float(threshold)) for threshold in thresholds]
 
 
 def _front(trace: Trace, strategies: list[str | Policy] | None) -> list[Policy]:
     """Search strategies for the front of disagreement against speed-up, on texts that will not be tested on.
 
-    This order serves a loss of accuracy too: how often answers differ bounds it, and is far less a matter of chance.
+    This order serves a loss of accuracy too: disagreement bounds it, and is far less a matter of chance.
     """
-    scored = by_full_model(trace)
+    scored = labelled_by_full_model(trace)
     costs = np.asarray(trace.exit_layers, dtype=np.float64)
-    asked = candidates(trace, strategies)
-    curves = [curve_of(scored, candidate, "accuracy", POINTS, costs) for candidate in asked]
+    curves = [curve_of(scored, candidate, "accuracy", POINTS, costs) for candidate in candidates(trace, strategies)]
     speedup = np.concatenate([curve.speedup for curve in curves])
     score = np.concatenate([curve.score for curve in curves])
     points = [(curve, point) for curve in curves for point in range(len(curve.levels))]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import csv
 import io
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from functools import cached_property
 from typing import Any
 
@@ -30,13 +30,13 @@ class Point:
 
 @dataclass(frozen=True)
 class Comparison:
-    """All that a sweep found."""
+    """The result of a sweep."""
 
     texts: int
     metric: str
     full_score: float
     curves: Sequence[Curve]
-    exits: Sequence[Point]  # every text leaves at the same one
+    static_exits: Sequence[Point]  # all texts leave at the same exit
     oracles: Sequence[Point]
     about: Mapping[str, Any]
 
@@ -51,7 +51,7 @@ class Comparison:
     def best_scores(self) -> dict[str, list[float]]:
         """The scores of these points, NaN where there is none."""
         return {
-            name: [float("nan") if found is None else float(found[0].score[found[1]]) for found in points]
+            name: [float("nan") if pair is None else float(pair[0].score[pair[1]]) for pair in points]
             for name, points in self.best.items()
         }
 
@@ -59,27 +59,27 @@ class Comparison:
     def best_static(self) -> list[float]:
         """The best score of a static exit at each of `SPEEDUPS` or faster."""
         return [
-            max((each.score for each in self.exits if each.speedup >= speedup), default=float("nan"))
+            max((point.score for point in self.static_exits if point.speedup >= speedup), default=float("nan"))
             for speedup in SPEEDUPS
         ]
 
     def to_dict(self) -> dict[str, Any]:
-        """Give it as plain values, for JSON; a score that is never reached is null."""
+        """Return plain values for JSON; a score that is never reached is null."""
         return {
             "texts": self.texts,
             "metric": self.metric,
             "full_score": self.full_score,
             "speedups": list(SPEEDUPS),
-            "best": {name: [_point_to_dict(found) for found in points] for name, points in self.best.items()},
+            "best": {name: [_point_to_dict(pair) for pair in points] for name, points in self.best.items()},
             "best_static": [None if np.isnan(score) else score for score in self.best_static],
-            "exits": [vars(each) for each in self.exits],
-            "oracles": [vars(each) for each in self.oracles],
+            "exits": [asdict(point) for point in self.static_exits],
+            "oracles": [asdict(point) for point in self.oracles],
             "curves": [_curve_to_dict(curve) for curve in self.curves],
             "about": dict(self.about),
         }
 
     def to_csv(self) -> str:
-        """Give every point of every curve as a line."""
+        """Return every point of every curve as a line."""
         text = io.StringIO()
         writer = csv.writer(text, lineterminator="\n")
         writer.writerow(["kind", "strategy", "name", "threshold", "score", "speedup"])
@@ -88,7 +88,7 @@ class Comparison:
                 threshold = curve.policy.natural(float(level))
                 figures = [threshold, f"{score:.6f}", f"{speedup:.6f}"]
                 writer.writerow(["strategy", curve.strategy, curve.name, *figures])
-        for kind, points in (("static exit", self.exits), ("oracle", self.oracles)):
+        for kind, points in (("static exit", self.static_exits), ("oracle", self.oracles)):
             for point in points:
                 writer.writerow([kind, "", point.name, "", f"{point.score:.6f}", f"{point.speedup:.6f}"])
         return text.getvalue()
@@ -99,7 +99,7 @@ def compare(trace: Trace, curves: Sequence[Curve]) -> Comparison:
 
     Args:
         trace: The trace that was swept.
-        curves: What `sweep` gave.
+        curves: What `sweep` returned.
 
     Returns:
         The comparison.
@@ -112,7 +112,7 @@ def compare(trace: Trace, curves: Sequence[Curve]) -> Comparison:
         metric=metric,
         full_score=static[-1].score,
         curves=curves,
-        exits=static,
+        static_exits=static,
         oracles=_points(oracles(trace), metric),
         about=dict(trace.about),
     )
@@ -123,11 +123,11 @@ def _points(decided: Mapping[str, Decisions], metric: str) -> list[Point]:
     return [Point(name, decisions.score(metric), decisions.speedup) for name, decisions in decided.items()]
 
 
-def _point_to_dict(found: tuple[Curve, int] | None) -> dict[str, Any] | None:
-    """Write a point with the policy to decide by."""
-    if found is None:
+def _point_to_dict(pair: tuple[Curve, int] | None) -> dict[str, Any] | None:
+    """Return a point with the policy to decide by, as plain values."""
+    if pair is None:
         return None
-    curve, point = found
+    curve, point = pair
     policy = curve.policy_at(point)
     return {
         "score": float(curve.score[point]),
@@ -138,7 +138,7 @@ def _point_to_dict(found: tuple[Curve, int] | None) -> dict[str, Any] | None:
 
 
 def _curve_to_dict(curve: Curve) -> dict[str, Any]:
-    """Write a curve as plain values."""
+    """Return a curve as plain values."""
     return {
         "strategy": curve.strategy,
         "name": curve.name,

@@ -1,4 +1,4 @@
-"""Decisions: where texts left and what they were answered."""
+"""Decisions: at which exit texts left and what they were answered."""
 
 from __future__ import annotations
 
@@ -10,23 +10,25 @@ import numpy as np
 from numpy.typing import NDArray
 
 from exitpoll.decide.metrics import MULTI_LABEL, REGRESSION, SINGLE_LABEL, metric_named
-from exitpoll.decide.numerics import sigmoid, softmax, tamed
+from exitpoll.decide.numerics import make_finite, sigmoid, softmax
 from exitpoll.errors import InputError
 
 
 @dataclass(frozen=True)
 class Decisions:
-    """Where texts left and what they were answered."""
+    """At which exit texts left and what they were answered."""
 
     exit: NDArray  # (texts,) exit numbers from 0
     answer: NDArray  # (texts,) class numbers, or values; (texts, classes) of 0 and 1 for multi-label
-    probability: NDArray  # (texts,) what the head at that exit gives the answer, NaN for a value; or of every label
-    exit_layers: Sequence[int]  # of each exit
-    labels: NDArray | None = None  # as the answers
+    probability: (
+        NDArray  # (texts,) of the answer, by the head at that exit; NaN for a value; (texts, classes) for labels
+    )
+    exit_layers: Sequence[int]
+    labels: NDArray | None = None  # in the form of the answers
 
     @cached_property
     def depth(self) -> NDArray:
-        """How many layers each text went through, (texts,)."""
+        """Layers that were run for each text, (texts,)."""
         return np.asarray(self.exit_layers)[self.exit]
 
     @property
@@ -36,7 +38,7 @@ class Decisions:
 
     @property
     def histogram(self) -> dict[int, int]:
-        """How many texts left after each layer with an exit."""
+        """Number of texts that left after each layer with an exit."""
         counts = np.bincount(self.exit, minlength=len(self.exit_layers))
         return {int(layer): int(count) for layer, count in zip(self.exit_layers, counts, strict=True)}
 
@@ -46,29 +48,28 @@ class Decisions:
         return self.score("accuracy")
 
     def score(self, metric: str) -> float:
-        """Score the answers by a task's metric.
+        """Score the answers.
 
         Args:
-            metric: Its name.
+            metric: The metric's name.
 
         Returns:
             The score.
         """
         if self.labels is None:
             raise InputError("these texts have no labels, so their answers cannot be scored")
-        several, values = self.answer.ndim == 2, self.answer.dtype.kind == "f"
-        kind = MULTI_LABEL if several else REGRESSION if values else SINGLE_LABEL
-        gold = np.asarray(self.labels, dtype=np.float64 if values else np.int64)
-        classes = max(2, *(1 + int(each.max(initial=0)) for each in (gold, self.answer)))
-        tally = metric_named(metric, kind, classes)
-        return float(tally.score(tally.counts(gold, self.answer, classes).sum(axis=0)))
+        is_value = self.answer.dtype.kind == "f"
+        problem_type = MULTI_LABEL if self.answer.ndim == 2 else REGRESSION if is_value else SINGLE_LABEL
+        gold = np.asarray(self.labels, dtype=np.float64 if is_value else np.int64)
+        classes = 2 if is_value else 1 + int(max(1, gold.max(initial=0), self.answer.max(initial=0)))
+        return metric_named(metric, problem_type, classes)(gold, self.answer)
 
 
-def probability_of(heads: NDArray, answer: NDArray, problem_type: str) -> NDArray:
-    """Say how likely a head makes an answer.
+def probability_of(logits: NDArray, answer: NDArray, problem_type: str) -> NDArray:
+    """Return the probability that a head gives to an answer.
 
     Args:
-        heads: Logits of one exit for each text, (texts, classes).
+        logits: Of one exit for each text, (texts, classes).
         answer: The answers.
         problem_type: As in transformers.
 
@@ -76,7 +77,7 @@ def probability_of(heads: NDArray, answer: NDArray, problem_type: str) -> NDArra
         Probabilities of the answers, (texts,); of every label, (texts, classes), for multi-label; NaN for values.
     """
     if problem_type == MULTI_LABEL:
-        return sigmoid(tamed(heads))
+        return sigmoid(make_finite(logits))
     if problem_type == REGRESSION:
-        return np.full(len(heads), np.nan)
-    return softmax(heads)[np.arange(len(heads)), answer]
+        return np.full(len(logits), np.nan)
+    return softmax(logits)[np.arange(len(logits)), answer]

@@ -1,44 +1,35 @@
-"""Strategies with the settings worth trying, those that learn fitted to a trace."""
+"""Candidates: strategies with the settings worth trying, those that learn fitted to a trace."""
 
 from __future__ import annotations
 
-import warnings
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, Literal
+from typing import Literal, get_args
 
 import numpy as np
 from numpy.typing import NDArray
 
 from exitpoll.decide.metrics import MULTI_LABEL, REGRESSION, predictions
-from exitpoll.decide.numerics import highest_class, log_softmax, tamed
+from exitpoll.decide.numerics import binary_logits, highest_class, make_finite
 from exitpoll.decide.policy import Policy
-from exitpoll.decide.strategies import (
-    FEATURES,
-    STRATEGIES,
-    Opinion,
-    as_binary,
-    check_takes_values,
-    features,
-    strategy_named,
-)
+from exitpoll.decide.scores import Opinion, combine
+from exitpoll.decide.strategies import KS, STRATEGIES, check_takes_values, strategy_named
 from exitpoll.decide.trace import Trace
 from exitpoll.errors import InputError
 
-Towards = Literal["agreement", "right"]
+Towards = Literal["agreement", "right"]  # what to fit to: the last head's answers, or the labels
 
-KS = (0.0, 0.25, 0.5, 0.75)  # the seed's
-TOWARDS: tuple[Towards, ...] = ("agreement", "right")
+TOWARDS: tuple[Towards, ...] = get_args(Towards)
 FOLDS = 5
-FITTED_ON = 20_000  # texts; so few numbers are fitted that more would not change them
-FIRST_THRESHOLDS = 8  # how many thresholds of the votes a hybrid is tried with
+FITTED_ON = 20_000  # texts; so few numbers are fitted that more texts would not change them
+FIRST_THRESHOLDS = 8  # thresholds of the first strategy that a hybrid is tried with
 
 
 @dataclass(frozen=True)
 class Candidate:
-    """A strategy with settings, and what it makes of a trace; thresholds are still to be chosen."""
+    """A policy without a threshold, and its strategy's opinion on a trace."""
 
-    policy: Policy  # without a threshold
+    policy: Policy
     opinion: Opinion
 
 
@@ -52,14 +43,12 @@ def variants(strategies: Iterable[str] | None = None, ks: Sequence[float] = KS) 
     Returns:
         Policies without thresholds.
     """
-    settings: dict[str, list[Mapping[str, Any]]] = {
-        "confident_patience": [{"confidence": confidence} for confidence in (0.8, 0.9, 0.95, 0.99)],
-        "js_patience": [{"divergence": divergence} for divergence in (0.001, 0.01, 0.05, 0.1)],
-        "votes": [{"k": k} for k in ks],
-        "soft_votes": [{"k": k} for k in ks],
-    }
-    names = [name for name in strategies or STRATEGIES if name not in ("hybrid", "learned")]
-    return [Policy(name, None, each) for name in names for each in settings.get(name, [{}])]
+    policies = []
+    for name in STRATEGIES if strategies is None else strategies:
+        row = strategy_named(name)
+        settings = [{"k": k} for k in ks] if "k" in row.settings else row.variants
+        policies += [Policy(name, None, variant) for variant in settings]
+    return policies
 
 
 def candidates(
@@ -68,90 +57,82 @@ def candidates(
     """Ask strategies about a trace, one after another; those that learn are fitted to it.
 
     Args:
-        trace: What every exit said.
+        trace: Every exit's logits.
         strategies: Names, which stand for all their variants, or policies, which stand for themselves.
         ks: The exponents for votes and soft votes.
 
     Yields:
-        What each makes of the trace. A fitted one has not seen the texts that it speaks of, see `cross_fitted`.
+        A candidate for each policy; the opinion of a fitted one on a text is from a fit without it (`cross_fitted`).
     """
     for k in ks:
         if not 0 <= k <= 1:
             raise InputError(f"k {k:g} must be between 0 and 1")
-    for each in _able(trace) if strategies is None else strategies:
-        if isinstance(each, Policy):
-            yield Candidate(replace(each, threshold=None), _ask(each, trace))
+    for strategy in _usable(trace) if strategies is None else strategies:
+        if isinstance(strategy, Policy):
+            yield Candidate(replace(strategy, threshold=None), _ask(strategy, trace))
             continue
-        strategy_named(each)
-        for policy in _variants_for(trace, each, ks):
+        row = strategy_named(strategy)
+        for policy in _variants_for(trace, strategy, ks):
             yield Candidate(policy, _ask(policy, trace))
-        if each == "hybrid":
-            yield from _hybrids(trace, ks)
-        if each in _FITS and trace.problem_type != REGRESSION:
-            yield from (cross_fitted(trace, each, towards) for towards in _goals(trace))
+        if row.combines:
+            yield from _combinations(trace, strategy, ks)
+        if row.fit is not None and trace.problem_type != REGRESSION:
+            yield from (cross_fitted(trace, strategy, towards) for towards in _targets(trace))
 
 
-def _able(trace: Trace) -> list[str]:
-    """Name the strategies that can decide on a trace."""
+def _usable(trace: Trace) -> list[str]:
+    """List the strategies that can decide on a trace."""
     return [name for name, row in STRATEGIES.items() if trace.problem_type != REGRESSION or row.regression]
 
 
-def _goals(trace: Trace) -> tuple[Towards, ...]:
-    """Say what can be fitted towards: without labels, only agreement with the last head."""
+def _targets(trace: Trace) -> tuple[Towards, ...]:
+    """List what can be fitted to: without labels, only the last head's answers."""
     return TOWARDS if trace.labels is not None else TOWARDS[:1]
 
 
-def _kind(trace: Trace) -> dict[str, Any]:
-    """Name the problem type for a policy."""
-    return {"problem_type": trace.problem_type}
-
-
 def _variants_for(trace: Trace, name: str, ks: Sequence[float]) -> list[Policy]:
-    """List the variants of one strategy; for values, some distances to stay within, by how far the values spread."""
+    """List the variants of one strategy for the problem type of a trace."""
     if trace.problem_type == REGRESSION:
-        check_takes_values(name)
         spread = float(predictions(np.asarray(trace.logits)[:, -1], REGRESSION).std()) or 1.0
-        shares = (0.01, 0.03, 0.1, 0.3)
-        return [Policy(name, None, {"within": float(f"{share * spread:.3g}")}, **_kind(trace)) for share in shares]
-    return [replace(policy, **_kind(trace)) for policy in variants([name], ks)]
+        settings = check_takes_values(name).variants(spread)
+        return [Policy(name, None, variant, problem_type=REGRESSION) for variant in settings]
+    return [replace(policy, problem_type=trace.problem_type) for policy in variants([name], ks)]
 
 
 def _ask(policy: Policy, trace: Trace) -> Opinion:
-    """Ask about a trace part by part: the steps on the way to an opinion are larger than it."""
+    """Ask about a trace in chunks: what is computed on the way is larger than the opinion."""
     policy.check(trace)
-    return _joined([policy.opinion(np.asarray(part.logits)) for part in trace.chunks()])
+    return _concatenate([policy.opinion(np.asarray(part.logits)) for part in trace.chunks()])
 
 
-def _joined(parts: Sequence[Opinion]) -> Opinion:
-    """Make one opinion of those on parts of a trace."""
+def _concatenate(parts: Sequence[Opinion]) -> Opinion:
+    """Join the opinions on parts of a trace."""
     if len(parts) == 1:
         return parts[0]
     return Opinion(np.concatenate([part.score for part in parts]), np.concatenate([part.answer for part in parts]))
 
 
-# ---- hybrid ---------------------------------------------------------------------------------------------------------
+# ---- combinations ---------------------------------------------------------------------------------------------------
 
 
-def _hybrids(trace: Trace, ks: Sequence[float]) -> Iterator[Candidate]:
-    """Join votes, at some thresholds, with entropy, whose threshold stays open; where neither fires, ask the head."""
-    by_entropy = _ask(Policy("entropy", None, **_kind(trace)), trace)
-    for votes in _variants_for(trace, "votes", ks):
-        by_votes = _ask(votes, trace)
-        for threshold in _some_levels(by_votes.score[:, :-1]):
-            fires = by_votes.score >= threshold
-            score = np.where(fires & np.isfinite(by_entropy.score), np.inf, by_entropy.score)
-            shown = fires.reshape(*fires.shape, *[1] * (by_votes.answer.ndim - 2))
-            answer = np.where(shown, by_votes.answer, by_entropy.answer)
+def _combinations(trace: Trace, name: str, ks: Sequence[float]) -> Iterator[Candidate]:
+    """Combine one strategy, at some thresholds, with another, whose threshold stays open."""
+    first, second = strategy_named(name).combines
+    last = _ask(Policy(second, None, problem_type=trace.problem_type), trace)
+    for policy in _variants_for(trace, first, ks):
+        opinion = _ask(policy, trace)
+        for level in _some_levels(opinion.score[:, :-1]):
             members = [
-                {"strategy": "votes", "threshold": threshold, "settings": dict(votes.settings)},
-                {"strategy": "entropy", "threshold": None, "settings": {}},
+                {"strategy": first, "threshold": policy.natural(level), "settings": dict(policy.settings)},
+                {"strategy": second, "threshold": None, "settings": {}},
             ]
-            policy = Policy("hybrid", None, {"policies": members}, fallback="head", **_kind(trace))
-            yield Candidate(policy, Opinion(score, answer))
+            # Where neither fires, the head answers.
+            combined = Policy(name, None, {"policies": members}, fallback="head", problem_type=trace.problem_type)
+            yield Candidate(combined, combine([opinion, last], [level, None]))
 
 
 def _some_levels(scores: NDArray) -> list[float]:
-    """Choose a few levels, midway between values that occur, or one that is never reached where there are none."""
+    """Choose a few levels midway between the scores that occur, or one that is never reached."""
     values = np.unique(scores[np.isfinite(scores)])
     between = (values[1:] + values[:-1]) / 2
     if not len(between):
@@ -160,110 +141,54 @@ def _some_levels(scores: NDArray) -> list[float]:
     return [float(f"{level:.6g}") for level in between[some]]
 
 
-# ---- temperatures ---------------------------------------------------------------------------------------------------
+# ---- fits -----------------------------------------------------------------------------------------------------------
 
 
-def fit_temperatures(trace: Trace, towards: Towards = "right") -> list[float]:
-    """Find for every exit the temperature at which its probabilities fit best (Guo et al., 2017).
-
-    Args:
-        trace: What every exit said; with labels, if these are to be fitted to.
-        towards: Fit to the labels, "right", or to the last head's answers, "agreement".
-
-    Returns:
-        Temperatures, (exits,), between 1/20 and 20.
-    """
-    from scipy.optimize import minimize_scalar
-
-    logits, gold = _classes(_sample(trace), towards)
-    rows = np.arange(len(gold))
-
-    def surprise(log_temperature: float, number: int) -> float:
-        """Mean negative log-likelihood of the answers."""
-        return -float(log_softmax(logits[:, number] / np.exp(log_temperature))[rows, gold].mean())
-
-    bounds = (-np.log(20), np.log(20))
-    found = [minimize_scalar(surprise, bounds=bounds, args=(number,)).x for number in range(logits.shape[1])]
-    return [float(f"{np.exp(each):.6g}") for each in found]
-
-
-def fit_max_prob(trace: Trace, towards: Towards = "right") -> Policy:
-    """Give max_prob with temperatures fitted to a trace, without a threshold."""
-    settings = {"temperatures": fit_temperatures(trace, towards), "towards": towards}
-    return Policy("max_prob", None, settings, **_kind(trace))
-
-
-# ---- learned --------------------------------------------------------------------------------------------------------
-
-
-def fit_learned(trace: Trace, towards: Towards = "agreement") -> Policy:
-    """Learn from a trace when a head's answer can be trusted: one logistic regression for every exit.
+def fit(trace: Trace, strategy: str, towards: Towards = "agreement") -> Policy:
+    """Fit a strategy to a trace.
 
     Args:
-        trace: What every exit said; with labels, if the goal is to be right.
-        towards: What to estimate the chance of: "agreement" with the last head, or being "right".
+        trace: Every exit's logits; with labels, if these are to be fitted to.
+        strategy: A strategy that learns: max_prob or learned.
+        towards: Fit to the last head's answers, "agreement", or to the labels, "right".
 
     Returns:
-        A policy without a threshold; its settings are the coefficients.
+        A policy without a threshold.
     """
-    logits, gold = _classes(_sample(trace), towards)
-    target = highest_class(logits) == gold[:, None]  # (texts, exits)
-    told, _ = features(logits)  # (texts, exits, features)
-    rows = [_regression(told[:, number], target[:, number]) for number in range(logits.shape[1])]
-    settings = {"towards": towards, "weights": [row[:-1] for row in rows], "biases": [row[-1] for row in rows]}
-    return Policy("learned", None, settings, **_kind(trace))
+    row = strategy_named(strategy)
+    if row.fit is None:
+        able = ", ".join(name for name, other in STRATEGIES.items() if other.fit)
+        raise InputError(f"strategy '{strategy}' has nothing to fit; choose one of: {able}")
+    settings = row.fit(*_classes(_sample(trace), towards))
+    return Policy(strategy, None, {**settings, "towards": towards}, problem_type=trace.problem_type)
 
 
 def cross_fitted(trace: Trace, strategy: str, towards: Towards = "agreement", seed: int = 0) -> Candidate:
     """Fit a strategy so that its thresholds can be chosen on the same texts.
 
-    Its opinion of every text is that of a model fitted to the other parts of the trace, as of a text it never saw.
+    Its opinion on a text is that of a fit to the other folds of the trace, as on a text that was never seen.
 
     Args:
-        trace: What every exit said.
-        strategy: What to fit: learned or max_prob.
-        towards: As in `fit_learned`.
-        seed: Seed of the parts.
+        trace: Every exit's logits.
+        strategy: A strategy that learns.
+        towards: As in `fit`.
+        seed: Seed of the folds.
 
     Returns:
-        The strategy fitted to all texts, with opinions fitted to the others.
+        The strategy fitted to all texts, with opinions from fits to the other folds.
     """
-    fit = _FITS[strategy]
-    whole = fit(trace, towards)
-    part_of = np.random.default_rng(seed).permutation(len(trace)) % min(FOLDS, max(len(trace) // 2, 1))
-    if part_of.max() == 0:
-        return Candidate(whole, _ask(whole, trace))
-    texts, opinions = [], []
-    for part in range(part_of.max() + 1):
-        others, own = np.flatnonzero(part_of != part), np.flatnonzero(part_of == part)
-        opinions.append(_ask(fit(trace.select(others), towards), trace.select(own)))
-        texts.append(own)
-    return Candidate(whole, _in_order(_joined(opinions), np.argsort(np.concatenate(texts))))
-
-
-def _in_order(opinion: Opinion, order: NDArray) -> Opinion:
-    """Put the texts of an opinion into another order."""
-    return Opinion(opinion.score[order], opinion.answer[order])
-
-
-_FITS: dict[str, Callable[[Trace, Towards], Policy]] = {"max_prob": fit_max_prob, "learned": fit_learned}
-
-
-def _regression(told: NDArray, target: NDArray) -> list[float]:
-    """Fit one exit: a weight for each feature as it is, and a bias."""
-    if target.all() or not target.any():
-        share = (target.sum() + 1) / (len(target) + 2)
-        return [0.0] * len(FEATURES) + [float(f"{np.log(share / (1 - share)):.6g}")]
-    from sklearn.linear_model import LogisticRegression
-
-    middle, spread = told.mean(axis=0), told.std(axis=0)
-    spread[spread < 1e-9] = 1.0  # says the same of every text; its weight stays 0
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # nearly there is good enough
-        model = LogisticRegression(C=0.1, solver="newton-cholesky").fit((told - middle) / spread, target)
-    weights = model.coef_[0] / spread
-    bias = model.intercept_[0] - weights @ middle
-    return [float(f"{number:.6g}") for number in (*weights, bias)]
+    fitted = fit(trace, strategy, towards)
+    fold_of = np.random.default_rng(seed).permutation(len(trace)) % min(FOLDS, max(len(trace) // 2, 1))
+    if fold_of.max() == 0:
+        return Candidate(fitted, _ask(fitted, trace))
+    rows: list[NDArray] = []
+    opinions: list[Opinion] = []
+    for fold in range(fold_of.max() + 1):
+        others, own = np.flatnonzero(fold_of != fold), np.flatnonzero(fold_of == fold)
+        opinions.append(_ask(fit(trace.select(others), strategy, towards), trace.select(own)))
+        rows.append(own)
+    opinion, order = _concatenate(opinions), np.argsort(np.concatenate(rows))
+    return Candidate(fitted, Opinion(opinion.score[order], opinion.answer[order]))
 
 
 def _sample(trace: Trace) -> Trace:
@@ -274,16 +199,16 @@ def _sample(trace: Trace) -> Trace:
 
 
 def _classes(trace: Trace, towards: Towards) -> tuple[NDArray, NDArray]:
-    """Give logits, and the classes to fit to; every label of multi-label is a question of its own with two classes."""
+    """Return logits and the classes to fit to; every label of multi-label is a binary question of its own."""
     if towards not in TOWARDS:
         raise InputError(f"towards '{towards}' is unknown; choose one of: {', '.join(TOWARDS)}")
     if trace.problem_type == REGRESSION:
-        raise InputError("nothing can be fitted to values: this trace is of a regression")
+        raise InputError("strategies are fitted to classes, and this trace is of a regression")
     if not len(trace):
         raise InputError("the trace has no texts to fit to")
-    logits = tamed(np.asarray(trace.logits))
+    logits = make_finite(np.asarray(trace.logits))
     if trace.problem_type == MULTI_LABEL:
-        logits = as_binary(logits)
+        logits = binary_logits(logits)
     if towards == "agreement":
         return logits, highest_class(logits[:, -1:])[:, 0]
-    return logits, trace.gold("fitting towards what is right").reshape(-1)
+    return logits, trace.gold("fitting to the labels").reshape(-1)

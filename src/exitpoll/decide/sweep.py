@@ -1,4 +1,4 @@
-"""Sweep a trace: score against speed-up for every strategy and threshold, fronts, areas, best points."""
+"""Sweep a trace: score against speed-up at every threshold of every strategy; Pareto fronts, areas, best points."""
 
 from __future__ import annotations
 
@@ -8,9 +8,10 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from exitpoll.decide.fitting import KS, Candidate, candidates
-from exitpoll.decide.metrics import metric_named
+from exitpoll.decide.fitting import Candidate, candidates
+from exitpoll.decide.metrics import Metric, metric_named
 from exitpoll.decide.policy import Policy
+from exitpoll.decide.strategies import KS
 from exitpoll.decide.trace import Trace
 from exitpoll.errors import InputError
 
@@ -19,7 +20,7 @@ POINTS = 200
 
 @dataclass(frozen=True)
 class Curve:
-    """One strategy at all its thresholds, from the fastest to never leaving early."""
+    """One strategy at all its thresholds, from the fastest to never exiting early."""
 
     policy: Policy  # without a threshold
     metric: str
@@ -38,7 +39,7 @@ class Curve:
         return self.policy.name
 
     def best(self, least: float, most: float = np.inf) -> int | None:
-        """Find the best point in a range of speed-ups, the faster of equals: the rule of the seed's tables.
+        """Find the best point in a range of speed-ups, the faster of equals: the rule of the paper's tables.
 
         Args:
             least: Lowest speed-up.
@@ -53,20 +54,20 @@ class Curve:
         return int(inside[np.lexsort((self.speedup[inside], self.score[inside]))[-1]])
 
     def at(self, speedup: float) -> float:
-        """Give the best score at a speed-up or faster, NaN where the curve is never that fast."""
+        """Return the best score at a speed-up or faster, NaN where the curve is never that fast."""
         point = self.best(speedup)
         return float("nan") if point is None else float(self.score[point])
 
     def policy_at(self, point: int) -> Policy:
-        """Give the policy of a point."""
+        """Return the policy of a point."""
         return self.policy.at(float(self.levels[point]))
 
     def front(self) -> NDArray:
-        """Give the points that no other beats in both score and speed-up, by falling speed-up."""
+        """Return the points that no other beats in both score and speed-up, by falling speed-up."""
         return front_of(self.speedup, self.score)
 
     def area(self, least: float, most: float) -> float:
-        """Mean of the best score over a range of speed-ups, at a hundred evenly spaced; NaN if never so fast."""
+        """Compute the mean of the best score over a hundred evenly spaced speed-ups; NaN if never so fast."""
         return float(np.mean([self.at(speedup) for speedup in np.linspace(least, most, 100)]))
 
 
@@ -96,14 +97,14 @@ def best_point(curves: Iterable[Curve], least: float, most: float = np.inf) -> t
     Returns:
         Its curve and number, or None where no curve has a point in the range.
     """
-    found = [(curve, point) for curve in curves if (point := curve.best(least, most)) is not None]
-    return max(found, key=lambda each: (each[0].score[each[1]], each[0].speedup[each[1]]), default=None)
+    points = [(curve, point) for curve in curves if (point := curve.best(least, most)) is not None]
+    return max(points, key=lambda pair: (pair[0].score[pair[1]], pair[0].speedup[pair[1]]), default=None)
 
 
 def best_of(curves: Iterable[Curve], least: float, most: float = np.inf) -> Policy | None:
-    """Give the policy of `best_point`."""
-    found = best_point(curves, least, most)
-    return None if found is None else found[0].policy_at(found[1])
+    """Return the policy of `best_point`."""
+    best = best_point(curves, least, most)
+    return None if best is None else best[0].policy_at(best[1])
 
 
 def sweep(
@@ -122,8 +123,8 @@ def sweep(
         strategies: Names, which stand for all their variants, or policies, which stand for themselves; all strategies
             by default.
         ks: The exponents for votes and soft votes.
-        metric: What to score by; the task's, as the trace notes it, by default.
-        points: Thresholds of each; strategies that can take fewer values have fewer.
+        metric: What to score by; the task's, as the trace states it, by default.
+        points: Thresholds of each strategy; one that can take fewer values has fewer.
         costs: What leaving at each exit costs, (exits,), milliseconds for instance; its layer by default.
 
     Returns:
@@ -133,21 +134,48 @@ def sweep(
     if not len(trace):
         raise InputError("the trace has no texts to sweep")
     metric = metric or trace.metric
-    weights = np.asarray(trace.exit_layers if costs is None else costs, dtype=np.float64)
-    if len(weights) != len(trace.exit_layers):
-        raise InputError(f"{len(weights)} costs were given for {len(trace.exit_layers)} exits")
-    return [curve_of(trace, each, metric, points, weights) for each in candidates(trace, strategies, ks)]
+    exit_costs = np.asarray(trace.exit_layers if costs is None else costs, dtype=np.float64)
+    if len(exit_costs) != len(trace.exit_layers):
+        raise InputError(f"{len(exit_costs)} costs were given for {len(trace.exit_layers)} exits")
+    return [curve_of(trace, candidate, metric, points, exit_costs) for candidate in candidates(trace, strategies, ks)]
+
+
+class _RunningSums:
+    """Counts of texts and their costs at every level, from texts that enter at one level and leave at a higher one."""
+
+    def __init__(self, metric: Metric, gold: NDArray, classes: int, levels: int) -> None:
+        """Start with no texts."""
+        self.metric, self.gold, self.classes = metric, gold, classes
+        self.size = levels + 1  # a text that stays to the end leaves behind the last level
+        self.counts: NDArray | float = 0.0  # (levels + 1, counts), as differences from level to level
+        self.costs = np.zeros(self.size)
+
+    def add(self, answer: NDArray, first: NDArray, beyond: NDArray, cost: float) -> None:
+        """Add texts at one exit: each counts from its first level up to the one before `beyond`."""
+        counts = self.metric.counts(self.gold, answer, self.classes).T  # (counts, texts)
+        for level, sign in ((first, 1), (beyond, -1)):
+            change = np.stack([np.bincount(level, count, self.size) for count in counts], axis=-1)
+            self.counts = self.counts + sign * change
+            self.costs += sign * cost * np.bincount(level, minlength=self.size)
+
+    def score(self) -> NDArray:
+        """Compute the score at every level, (levels,)."""
+        return self.metric.score(np.cumsum(self.counts, axis=0)[:-1])
+
+    def mean_cost(self) -> NDArray:
+        """Compute the mean cost of a text at every level, (levels,)."""
+        return self.costs.cumsum()[:-1] / len(self.gold)
 
 
 def curve_of(trace: Trace, candidate: Candidate, metric: str, points: int, costs: NDArray) -> Curve:
     """Sweep the thresholds of one candidate.
 
-    With M_l the highest score up to exit l, a text leaves at exit l for just the thresholds in (M_{l−1}, M_l]. So
+    With M_l the highest score up to exit l, a text leaves at exit l for exactly the thresholds in (M_{l−1}, M_l]. So
     every text enters and leaves the sums of an exit once, however many thresholds there are.
 
     Args:
         trace: A trace with labels.
-        candidate: A strategy, and what it makes of this trace.
+        candidate: A strategy and its opinion on this trace.
         metric: What to score by.
         points: How many thresholds to try.
         costs: What leaving at each exit costs, (exits,).
@@ -156,34 +184,30 @@ def curve_of(trace: Trace, candidate: Candidate, metric: str, points: int, costs
         Its curve.
     """
     classes, policy, opinion = trace.logits.shape[-1], candidate.policy, candidate.opinion
-    tally, gold = metric_named(metric, trace.problem_type, classes), trace.gold("a sweep")
-    end = int(policy.ends(trace.exit_layers).argmax())  # nobody goes on from here
+    end = int(policy.ends(trace.exit_layers).argmax())  # nobody continues from here
     highest = np.maximum.accumulate(opinion.score[:, : end + 1], axis=1)  # (texts, exits up to the end)
     levels = _grid(highest[:, :-1], points)  # rising
-    sums: NDArray | float = 0.0  # (levels + 1, notes)
-    paid = np.zeros(len(levels) + 1)
+    scored_by = metric_named(metric, trace.problem_type, classes)
+    sums = _RunningSums(scored_by, trace.gold("a sweep"), classes, len(levels))
+    never = np.full(len(trace), len(levels))
     enters = np.zeros(len(trace), dtype=np.int64)  # the first level at which a text still is at this exit
     for number in range(end + 1):
         leaves = np.searchsorted(levels, highest[:, number], side="right")
-        stays = [(enters, leaves, policy.answer)]  # from which level, below which, by whose answer
-        if number == end and policy.fallback != policy.answer:
-            stays.append((leaves, np.full(len(trace), len(levels)), policy.fallback))
-        elif number == end:
-            stays = [(enters, np.full(len(trace), len(levels)), policy.answer)]
-        for first, beyond, by in stays:
-            answer = policy.answers_at(number, by, opinion, trace.logits)
-            notes = tally.counts(gold, answer, classes).T  # (notes, texts)
-            for where, sign in ((first, 1), (beyond, -1)):
-                sums = sums + sign * np.stack([np.bincount(where, note, len(levels) + 1) for note in notes], axis=-1)
-                paid += sign * costs[number] * np.bincount(where, minlength=len(paid))
+        answer = policy.answers_at(number, policy.answer, opinion, trace.logits)
+        if number < end:
+            sums.add(answer, enters, leaves, costs[number])
+        elif policy.fallback == policy.answer:
+            sums.add(answer, enters, never, costs[number])
+        else:
+            sums.add(answer, enters, leaves, costs[number])
+            fallback = policy.answers_at(number, policy.fallback, opinion, trace.logits)
+            sums.add(fallback, leaves, never, costs[number])
         enters = leaves
-    score = tally.score(np.cumsum(sums, axis=0)[:-1])
-    mean_cost = paid.cumsum()[:-1] / len(trace)
-    return Curve(policy, metric, levels, score, costs[-1] / mean_cost)
+    return Curve(policy, metric, levels, sums.score(), costs[-1] / sums.mean_cost())
 
 
 def _grid(scores: NDArray, points: int) -> NDArray:
-    """Choose levels between the scores that occur, never at one: the last bit must not decide who leaves."""
+    """Choose levels between the scores that occur, never at one, where the last bit would decide who leaves."""
     values = np.unique(scores[np.isfinite(scores)])
     if not len(values):
         return np.array([0.0])

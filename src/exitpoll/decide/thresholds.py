@@ -1,78 +1,54 @@
-"""Thresholds to test, fixed before any text is seen: what the guarantee of one strategy rests on."""
+"""Grids of thresholds that are fixed before any text is seen: what the guarantee of a single strategy rests on.
+
+A grid is a function of a strategy's settings, the number of exits and the number of classes; it returns thresholds in
+natural units, the most cautious first.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import replace
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from exitpoll.decide.metrics import MULTI_LABEL
-from exitpoll.decide.policy import Policy
-from exitpoll.decide.trace import Trace
-
 GRID_SIZE = 150
 
-
-def on_grid(policy: Policy, trace: Trace) -> list[Policy]:
-    """Set one policy's threshold to every value of a grid that does not depend on the texts.
-
-    Args:
-        policy: Strategy and settings.
-        trace: Tells how many exits and classes there are.
-
-    Returns:
-        Policies, the most cautious first.
-    """
-    classes = 2 if trace.problem_type == MULTI_LABEL else trace.logits.shape[-1]  # each label is no or yes
-    grid = GRIDS[policy.strategy](policy.settings, len(trace.exit_layers), classes)
-    return [replace(policy, threshold=float(threshold)) for threshold in grid]
+Grid = Callable[[Mapping[str, Any], int, int], NDArray]  # (settings, exits, classes) -> (thresholds,)
 
 
 def _small() -> NDArray:
-    """Shares of a range, finer and finer towards its sure end, and never coarse: each test is free."""
+    """Return shares of a range, denser towards its sure end; testing more thresholds costs no confidence."""
     return np.unique(np.concatenate([np.geomspace(1e-6, 1, GRID_SIZE), np.linspace(0.005, 1, GRID_SIZE + 50)]))
 
 
-def _entropies(settings: Mapping[str, Any], exits: int, classes: int) -> NDArray:
+def entropies(settings: Mapping[str, Any], exits: int, classes: int) -> NDArray:
+    """Return entropies from 0 to that of a uniform distribution."""
     return _small() * (1.0 if settings.get("normalized") else np.log(classes))
 
 
-def _probabilities(settings: Mapping[str, Any], exits: int, classes: int) -> NDArray:
+def probabilities(settings: Mapping[str, Any], exits: int, classes: int) -> NDArray:
+    """Return probabilities from 1 to that of a uniform distribution."""
     return 1 - _small() * (1 - 1 / max(classes, 2))
 
 
-def _shares(settings: Mapping[str, Any], exits: int, classes: int) -> NDArray:
+def shares(settings: Mapping[str, Any], exits: int, classes: int) -> NDArray:
+    """Return numbers from 1 to 0."""
     return 1 - _small()
 
 
-def _runs(settings: Mapping[str, Any], exits: int, classes: int) -> NDArray:
+def run_lengths(settings: Mapping[str, Any], exits: int, classes: int) -> NDArray:
+    """Return counts of exits in a row, midway between the integers."""
     return np.arange(exits, -1, -1) - 0.5
 
 
-def _vote_counts(settings: Mapping[str, Any], exits: int, classes: int) -> NDArray:
+def vote_values(settings: Mapping[str, Any], exits: int, classes: int) -> NDArray:
+    """Return levels midway between the values that V_l can take."""
     k = settings.get("k", 0.5)
     possible = np.unique([most / depth**k for depth in range(1, exits + 1) for most in range(1, depth + 1)])
     return (possible + np.concatenate([[0.0], possible[:-1]]))[::-1] / 2
 
 
-def _summed_probabilities(settings: Mapping[str, Any], exits: int, classes: int) -> NDArray:
+def summed_probabilities(settings: Mapping[str, Any], exits: int, classes: int) -> NDArray:
+    """Return sums of probabilities over l^k, from the highest that can occur to 0."""
     return np.linspace(exits ** (1 - settings.get("k", 0.5)), 0.0, 2 * GRID_SIZE)
-
-
-# Thresholds in natural units, the most cautious first: (settings, exits, classes) -> (points,)
-GRIDS: dict[str, Callable[[Mapping[str, Any], int, int], NDArray]] = {
-    "entropy": _entropies,
-    "max_prob": _probabilities,
-    "margin": _shares,
-    "patience": _runs,
-    "confident_patience": _runs,
-    "js_patience": _runs,
-    "votes": _vote_counts,
-    "soft_votes": _summed_probabilities,
-    "mean": _probabilities,
-    "geometric": _probabilities,
-    "learned": _shares,
-}

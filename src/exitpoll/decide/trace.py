@@ -26,15 +26,15 @@ _NAMES = {np.dtype(kind): name for name, kind in _TYPES.items()}
 
 @dataclass(frozen=True)
 class Trace:
-    """What every exit said of every text; arrays may be mapped from disk and larger than memory."""
+    """Every exit's logits for a set of texts; arrays may be memory-mapped and larger than memory."""
 
     logits: NDArray  # (texts, exits, classes)
     labels: NDArray | None = None  # (texts,), or (texts, classes) for multi-label
     exit_layers: Sequence[int] = ()  # the layer of each exit; 1, 2, … by default
-    about: Mapping[str, Any] = field(default_factory=dict)  # model, runtime, data, task, label names, …
+    about: Mapping[str, Any] = field(default_factory=dict)  # fingerprint, runtime, data, task, label names, …
 
     def __post_init__(self) -> None:
-        """Number the layers and refuse arrays that do not belong together."""
+        """Number the layers and check that the arrays belong together."""
         object.__setattr__(self, "logits", _as_array(self.logits, np.floating, np.float64))
         if self.labels is not None:
             object.__setattr__(self, "labels", _as_array(self.labels, (np.floating, np.int64), np.int64))
@@ -43,7 +43,7 @@ class Trace:
         if not self.logits.shape[1] or not self.logits.shape[2]:
             raise InputError(f"a trace needs exits and classes; its logits are of shape {self.logits.shape}")
         if not len(self.exit_layers):
-            object.__setattr__(self, "layers", tuple(range(1, self.logits.shape[1] + 1)))
+            object.__setattr__(self, "exit_layers", tuple(range(1, self.logits.shape[1] + 1)))
         if len(self.exit_layers) != self.logits.shape[1]:
             raise InputError(f"{len(self.exit_layers)} layers were named for {self.logits.shape[1]} exits")
         if any(later <= earlier for earlier, later in pairwise((0, *self.exit_layers))):
@@ -54,18 +54,18 @@ class Trace:
             raise InputError(f"labels of shape {self.labels.shape} do not fit {self.logits.shape[2]} classes")
 
     def __repr__(self) -> str:
-        """Say how much there is of what."""
+        """Describe size and origin."""
         texts, exits, classes = self.logits.shape
         known = " ".join(str(self.about[name]) for name in ("data", "split") if name in self.about)
         return f"Trace({texts} texts × {exits} exits × {classes} classes{', ' + known if known else ''})"
 
     def __len__(self) -> int:
-        """Count the texts."""
+        """Return the number of texts."""
         return len(self.logits)
 
     @property
     def problem_type(self) -> str:
-        """What kind of answers the logits are for, as in transformers; told from the shapes if nobody noted it."""
+        """The problem type, as in transformers; inferred from the shapes where the metadata do not state it."""
         if "problem_type" in self.about:
             return self.about["problem_type"]
         if self.labels is not None and self.labels.ndim == 2:
@@ -74,11 +74,11 @@ class Trace:
 
     @property
     def metric(self) -> str:
-        """What to score by: the task's metric if it is noted, or what is usual."""
+        """The metric to score by: the task's if the metadata state it, else the usual one of the problem type."""
         return self.about.get("metric") or DEFAULT_METRICS[self.problem_type]
 
     def gold(self, purpose: str) -> NDArray:
-        """Give the labels, or say what they are missed for.
+        """Return the labels, or raise an error that names what needs them.
 
         Args:
             purpose: What needs them, as the start of a sentence.
@@ -90,7 +90,7 @@ class Trace:
             raise InputError(f"{purpose} needs labels, and this trace has none; record it on labelled texts")
         given = np.asarray(self.labels)
         if not np.isfinite(given).all() or (self.problem_type != REGRESSION and (given != np.rint(given)).any()):
-            raise InputError("some labels are not finite, or no whole numbers as classes are")
+            raise InputError("some labels are not finite, or not integers as classes must be")
         if self.problem_type == REGRESSION:
             return given.astype(np.float64)
         labels, classes = given.astype(np.int64), self.logits.shape[-1]
@@ -100,7 +100,7 @@ class Trace:
         return labels
 
     def select(self, rows: NDArray | slice) -> Trace:
-        """Pick some texts.
+        """Select some texts.
 
         Args:
             rows: Their numbers, or a slice.
@@ -112,7 +112,7 @@ class Trace:
         return Trace(self.logits[rows], labels, self.exit_layers, self.about)
 
     def chunks(self, numbers: int = CHUNK) -> Iterator[Trace]:
-        """Go through the texts in parts that fit into memory.
+        """Iterate over the texts in parts that fit into memory.
 
         Args:
             numbers: Logits in a part, about.
@@ -125,7 +125,7 @@ class Trace:
             yield self.select(slice(start, start + size))
 
     def save(self, path: str | Path) -> None:
-        """Write the trace, whole or not at all.
+        """Write the trace atomically.
 
         Args:
             path: The file to write.
@@ -144,7 +144,7 @@ class Trace:
 
     @classmethod
     def load(cls, path: str | Path) -> Trace:
-        """Open a trace; its arrays are read from disk as they are used.
+        """Load a trace; its arrays are memory-mapped.
 
         Args:
             path: A file that `save` or `create` wrote.
@@ -156,15 +156,15 @@ class Trace:
         header, start = _read_header(path)
         about = header.pop("__metadata__", None)
         if not isinstance(about, dict) or about.get("format") != FORMAT:
-            raise InputError(f"'{path}' is no trace, or one that another version of exitpoll wrote")
+            raise InputError(f"'{path}' is not a trace of this version of exitpoll; record it again")
         try:
             arrays = {name: _map(path, start, entry) for name, entry in header.items()}
             layers, known = json.loads(about["exit_layers"]), json.loads(about["about"])
             if not isinstance(known, dict) or not all(type(layer) is int for layer in layers):
-                raise ValueError("its metadata are not what they should be")
+                raise ValueError("its metadata are broken")
             return cls(arrays["logits"], arrays.get("labels"), layers, known)
         except (LookupError, ValueError, TypeError, RecursionError) as error:
-            raise InputError(f"'{path}' is no trace, or a broken one: {error}") from error
+            raise InputError(f"'{path}' is not a trace, or a broken one: {error}") from error
 
 
 @contextmanager
@@ -175,16 +175,16 @@ def create(
     exit_layers: Sequence[int],
     about: Mapping[str, Any],
 ) -> Iterator[dict[str, NDArray]]:
-    """Make a trace of known size and fill it row by row, in any order, with little memory.
+    """Create a trace of known size, to be filled row by row, in any order, with little memory.
 
     Args:
-        path: The file to write; it appears when all is in it.
+        path: The file to write; it appears when it is complete.
         shapes: Shape and type of each array: logits, labels.
         exit_layers: The layer of each exit.
-        about: What is to be known of the trace.
+        about: Metadata of the trace.
 
     Yields:
-        The arrays, mapped to disk, to be filled.
+        The memory-mapped arrays, to be filled.
     """
     path = Path(path).resolve()
     aside = path.with_name(f"{path.name}.{os.getpid()}.partial")
@@ -207,7 +207,7 @@ def create(
             file.write(struct.pack("<Q", len(text)) + text)
             file.truncate(8 + len(text) + end)
             if hasattr(os, "posix_fallocate") and end:
-                os.posix_fallocate(file.fileno(), 0, 8 + len(text) + end)  # a full disk shows here, not in the map
+                os.posix_fallocate(file.fileno(), 0, 8 + len(text) + end)  # a full disk fails here, not in the map
         arrays = {name: _map(aside, 8 + len(text), header[name], mode="r+") for name in shapes}
         yield arrays
         for array in arrays.values():
@@ -219,7 +219,7 @@ def create(
 
 
 def _as_array(values: Any, kinds: Any, otherwise: Any) -> NDArray:
-    """Take an array as it is if it can be saved so, and convert what else numbers come in."""
+    """Keep an array whose type can be saved, and convert any other."""
     array = values if isinstance(values, np.ndarray) else np.asarray(values)
     kept = array.dtype in _NAMES and any(np.issubdtype(array.dtype, kind) for kind in np.atleast_1d(kinds))
     return array if kept else array.astype(otherwise)
@@ -231,22 +231,22 @@ def _read_header(path: Path) -> tuple[dict[str, Any], int]:
         with path.open("rb") as file:
             (length,) = struct.unpack("<Q", file.read(8))
             if length > path.stat().st_size:
-                raise ValueError("its header is cut off")
+                raise ValueError("its header is truncated")
             header = json.loads(file.read(length))
         end = max((entry["data_offsets"][1] for name, entry in header.items() if name != "__metadata__"), default=0)
         if path.stat().st_size != 8 + length + end:
-            raise ValueError("its data are cut off")
+            raise ValueError("its data are truncated")
     except FileNotFoundError as error:
         raise InputError(f"'{path}' does not exist") from error
     except IsADirectoryError as error:
         raise InputError(f"'{path}' is a folder, not a trace") from error
     except (ValueError, LookupError, TypeError, AttributeError, RecursionError, struct.error) as error:
-        raise InputError(f"'{path}' is no trace, or a broken one: {error}") from error
+        raise InputError(f"'{path}' is not a trace, or a broken one: {error}") from error
     return header, 8 + length
 
 
 def _map(path: Path, start: int, entry: Mapping[str, Any], mode: Literal["r", "r+"] = "r") -> NDArray:
-    """Map one array of a safetensors file; an empty one cannot be mapped and is made."""
+    """Memory-map one array of a safetensors file; an empty one cannot be mapped and is created."""
     kind, shape = _TYPES[entry["dtype"]], tuple(entry["shape"])
     first, end = entry["data_offsets"]
     if first < 0 or end - first != np.prod(shape, dtype=np.int64) * np.dtype(kind).itemsize:

@@ -44,10 +44,8 @@ class Engine:
         self.policy = policy or Policy(threshold=None, problem_type=self.runtime.problem_type)
         if self.policy.problem_type != self.runtime.problem_type:
             raise InputError(f"the policy is for {self.policy.problem_type}, the model for {self.runtime.problem_type}")
-        if self.policy.source:
-            self.policy.check_source(model.source)
+        self.policy.source.check_same(model.source)
         self.policy.check_exits(len(self.runtime.exit_layers))
-        self.policy.levels(len(self.runtime.exit_layers))
 
     @classmethod
     def load(

@@ -1,39 +1,25 @@
-"""A model folder, loaded, and texts read as the model was trained to see them."""
+"""From a model folder, or a model on the hub, to a model that is ready to read texts."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
-from exitpoll.data.splits import Texts, load_splits, load_texts
-from exitpoll.data.tasks import task_named
-from exitpoll.decide.metrics import DEFAULT_METRICS, REGRESSION
-from exitpoll.engine.manifest import MANIFEST, Manifest
+from exitpoll.decide.certificate import Source
+from exitpoll.engine.manifest import Manifest
 from exitpoll.engine.runtime import LoadedModel
 from exitpoll.errors import InputError
-from exitpoll.files import read_json
+from exitpoll.models.folder import MANIFEST, RUNTIMES, TRAINING, read_training
 
-RUNTIMES = ("torch", "onnx", "onnx-int8")
 MOST_THREADS = 256
-
-Split = Literal["train", "calibration", "test", "all"]
-
-
-@dataclass(frozen=True)
-class Read:
-    """Texts, and what is to be noted of them."""
-
-    texts: Texts
-    about: Mapping[str, Any]  # data, split, metric
-    notes: tuple[str, ...] = ()
 
 
 def load_model(
     folder: str | Path, runtime: str | None = None, *, threads: int | None = None, device: str = "cpu"
 ) -> LoadedModel:
-    """Open a model: a folder that `exitpoll train` or `exitpoll export` wrote, or one on the hub.
+    """Load a model: a folder that `exitpoll train` or `exitpoll export` wrote, or one on the hub.
 
     Args:
         folder: Its path or name.
@@ -49,20 +35,23 @@ def load_model(
         raise InputError(f"runtime '{runtime}' is unknown; choose one of: {', '.join(RUNTIMES)}")
     if threads is not None and not 1 <= threads <= MOST_THREADS:
         raise InputError(f"threads {threads} must be between 1 and {MOST_THREADS}")
-    found = find_folder(folder, runtime)
-    if not found.exists() and (found.parent.is_dir() or len(found.parts) != 2):
-        raise InputError(f"'{folder}' does not exist, and is no name of the hub (owner/name)")
-    if not (found / MANIFEST).exists():
-        return _load_trained(folder, threads, device)
+    model_folder = find_folder(folder, runtime)
+    if not model_folder.exists() and (model_folder.parent.is_dir() or len(model_folder.parts) != 2):
+        raise InputError(f"'{folder}' does not exist, and is not a name on the hub (owner/name)")
+    if not (model_folder / MANIFEST).exists():
+        from exitpoll.engine.torch_runtime import load_trained
+
+        training = file_of(folder, TRAINING)
+        return load_trained(folder, threads, device, {} if training is None else read_training(training.parent))
     from exitpoll.engine.onnx_runtime import load_exported
 
     if device != "cpu":
-        raise InputError(f"'{found}' is for ONNX Runtime on the CPU; device '{device}' needs a trained folder")
-    return replace(load_exported(found, threads), summary=read_summary(found))
+        raise InputError(f"'{model_folder}' is for ONNX Runtime on the CPU; device '{device}' needs a trained folder")
+    return replace(load_exported(model_folder, threads), training=read_training(model_folder))
 
 
 def find_folder(folder: str | Path, runtime: str | None = None) -> Path:
-    """Find the folder that holds what a runtime runs.
+    """Find the folder with the files of a runtime.
 
     Args:
         folder: A trained folder, or an export.
@@ -85,25 +74,8 @@ def find_folder(folder: str | Path, runtime: str | None = None) -> Path:
     return find_folder(folder / runtime, runtime)
 
 
-def _load_trained(folder: str | Path, threads: int | None, device: str) -> LoadedModel:
-    """Open a folder with torch."""
-    import torch
-
-    from exitpoll.engine.torch_runtime import loaded_model
-    from exitpoll.models.model import EarlyExitModel
-    from exitpoll.models.tokenizer import load_tokenizer
-
-    if threads is not None:
-        torch.set_num_threads(threads)
-    model = EarlyExitModel.from_pretrained(str(folder))
-    summary = file_of(folder, "training.json")
-    return loaded_model(
-        model.to(device), load_tokenizer(folder), {} if summary is None else read_summary(summary.parent)
-    )
-
-
 def file_of(model: str | Path, name: str) -> Path | None:
-    """Find a file that goes with a model, in its folder or on the hub.
+    """Find a file that belongs to a model, in its folder or on the hub.
 
     Args:
         model: The model's folder, or its name on the hub.
@@ -123,115 +95,35 @@ def file_of(model: str | Path, name: str) -> Path | None:
         return None
 
 
-def read_summary(folder: Path) -> Mapping[str, Any]:
-    """Read the summary of a training; nothing if there is none.
+def source_of(model_folder: str | Path) -> Source:
+    """Return fingerprint and runtime of a model, from its files alone where they state it.
 
     Args:
-        folder: The model's folder.
+        model_folder: A trained folder, or an export.
 
     Returns:
-        The summary.
+        The source that its traces and policies name.
     """
-    path = folder / "training.json"
-    summary = read_json(path) if path.exists() else {}
-    if summary is None or not isinstance(summary.get("settings", {}), dict):
-        raise InputError(f"'{path}' is broken: how training cut the splits cannot be told; restore it or remove it")
-    return summary
+    folder = Path(model_folder)
+    if (folder / MANIFEST).exists():
+        manifest = Manifest.load(folder)
+        return Source(fingerprint=manifest.fingerprint, runtime=manifest.runtime)
+    stated = read_training(folder).get("source")
+    if isinstance(stated, Mapping) and {"fingerprint", "runtime"} <= set(stated):
+        return Source.of(stated)
+    return load_model(folder).source
 
 
-def exports_of(model: str) -> list[Path]:
-    """List the exports in a model's folder, which have policies of their own.
-
-    Args:
-        model: The model's folder.
-
-    Returns:
-        Their folders.
-    """
-    return [Path(model) / name for name in RUNTIMES if (Path(model) / name / MANIFEST).exists()]
-
-
-def policy_path(model: str) -> Path:
-    """Say where a model's policy is kept.
-
-    Args:
-        model: The model's folder.
-
-    Returns:
-        The path of its policy.json.
-    """
-    if not Path(model).is_dir():
-        raise InputError(f"'{model}' is no folder; name the model folder that exitpoll train wrote")
-    return Path(model) / "policy.json"
-
-
-def check_same_model(model: str, source: Mapping[str, Any], path: Path, about: Mapping[str, Any]) -> None:
+def check_same_model(model_folder: str | Path, source: Source, path: Path, about: Mapping[str, Any]) -> None:
     """Refuse a file that was made from another model or runtime.
 
     Args:
-        model: The model's folder, for the message.
-        source: Which model and runtime it is.
+        model_folder: The model's folder, for the message.
+        source: Its fingerprint and runtime; what is None is not compared.
         path: The file, for the message.
-        about: What the file says that it was made from.
+        about: The metadata of the file.
     """
-    for name, ours in source.items():
-        theirs = about.get(name, ours)
-        if ours != theirs:
-            raise InputError(f"'{path}' was recorded from another {name} than '{model}': {theirs}, not {ours}")
-
-
-def read_texts(
-    loaded: LoadedModel,
-    data: str,
-    split: Split,
-    *,
-    task: str | None = None,
-    text_column: str | None = None,
-    pair_column: str | None = None,
-    label_column: str | None = None,
-    group_column: str | None = None,
-) -> Read:
-    """Read a split as training cut it, with labels numbered as the model numbers them.
-
-    Args:
-        loaded: The model.
-        data: A file, a folder, a known task's name or a hub dataset's.
-        split: Which split; "all" takes a file as it is, with labels or without.
-        task: The known task whose metric to use, where neither the model's training nor the data's name says it.
-        text_column: The column of the text.
-        pair_column: The column of the second text of a pair.
-        label_column: The column of the label.
-        group_column: A column of groups of texts that are to be told apart.
-
-    Returns:
-        The texts.
-    """
-    kind = loaded.runtime.problem_type
-    columns: dict[str, Any] = {
-        "text_column": text_column,
-        "pair_column": pair_column,
-        "label_column": label_column,
-        "group_column": group_column,
-    }
-    named = task or Path(data).name
-    about = {"data": Path(data).name, "split": split, "task": named if task_named(named) else None}
-    metric = loaded.summary.get("metric")
-    if split == "all":
-        texts = load_texts(data, label_names=list(loaded.label_names), problem_type=kind, **columns)
-        loaded.check_pairs(f"'{data}'", pairs=texts.second is not None)
-        return Read(texts, about | {"metric": metric or DEFAULT_METRICS[kind]})
-    seed = loaded.summary.get("settings", {}).get("seed")
-    splits = load_splits(
-        data,
-        task=task,
-        label_names=None if kind == REGRESSION else list(loaded.label_names),
-        problem_type=kind,
-        seed=seed if isinstance(seed, int) and seed >= 0 else 0,
-        **columns,
-    )
-    loaded.check_pairs(f"'{data}'", pairs=splits.is_pairs)
-    if not isinstance(seed, int) and any("cut from train" in note for note in splits.notes):
-        raise InputError(
-            f"'{data}' has no {split} split, and how training cut it is not known; use a file and --split all"
-        )
-    return Read(getattr(splits, split), about | {"metric": metric or splits.metric}, tuple(splits.notes))
+    for name in ("fingerprint", "runtime"):
+        ours, theirs = getattr(source, name), about.get(name)
+        if None not in (ours, theirs) and ours != theirs:
+            raise InputError(f"'{path}' was made from another {name} than '{model_folder}': {theirs}, not {ours}")

@@ -9,9 +9,8 @@ from typing import Any
 
 from exitpoll.errors import InputError
 from exitpoll.files import read_json, write_json
+from exitpoll.models.folder import MANIFEST
 
-MANIFEST = "exported.json"
-TOKENIZER = "tokenizer.json"
 VERSION = 2
 
 

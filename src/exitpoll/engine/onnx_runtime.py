@@ -13,9 +13,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from exitpoll.data.batching import Text, Tokens, lengths_of, mask_of, padded, split_pairs
-from exitpoll.engine.manifest import TOKENIZER, Manifest
+from exitpoll.engine.manifest import Manifest
 from exitpoll.engine.runtime import LoadedModel
 from exitpoll.errors import InputError, MissingExtraError
+from exitpoll.models.folder import TOKENIZER
 
 if TYPE_CHECKING:
     from onnxruntime import InferenceSession, SessionOptions

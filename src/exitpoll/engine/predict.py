@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 import math
 import os
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from itertools import islice
@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Any, BinaryIO, Literal
 
 from exitpoll.data.columns import find_text_columns
+from exitpoll.data.progress import OnProgress, Progress, ignore
 from exitpoll.data.readers import READERS, Row, checked
 from exitpoll.data.writers import WRITERS, check_kind, finish
 from exitpoll.engine.engine import Engine, Prediction, Text, check_text
@@ -29,7 +30,6 @@ PREDICTED = ("predicted", "probability", "depth")
 COUNTED = ("rows", "skipped", "broken", "size", "depth")  # what is noted of a job that is not finished
 
 OnError = Literal["stop", "skip"]
-Advance = Callable[[int, float], None]  # (rows done, mean depth so far)
 
 
 @dataclass(frozen=True)
@@ -53,7 +53,7 @@ def predict_file(
     on_error: OnError = "stop",
     resume: bool = False,
     about: Mapping[str, Any] | None = None,
-    advance: Advance | None = None,
+    on_progress: OnProgress = ignore,
 ) -> Summary:
     """Answer every row of a file and write the rows with their predictions, in the order of the file.
 
@@ -68,7 +68,7 @@ def predict_file(
             column `error` says why.
         resume: Go on with a job that was cut off.
         about: What must be the same for a job to be resumed: model, policy.
-        advance: Called after every block.
+        on_progress: Called after every block.
 
     Returns:
         How many rows were answered.
@@ -85,7 +85,8 @@ def predict_file(
         "input": [stat.st_size, stat.st_mtime_ns],
         "columns": [text_column, pair_column],
         "on_error": on_error,
-        **engine.model.source,
+        "fingerprint": engine.runtime.fingerprint,
+        "runtime": engine.runtime.name,
         **(about or {}),
     }
     work = _Work(out, identity, resume=resume)
@@ -106,8 +107,8 @@ def predict_file(
             depth += sum(each.depth for each in answered if isinstance(each, Prediction))
             good = [each for each in answered if isinstance(each, Prediction)]
             work.note(file, len(block), len(block) - len(good), sum(not each.is_finite for each in good), depth)
-            if advance is not None:
-                advance(work.rows, depth / max(1, work.rows - work.skipped))
+            mean_depth = depth / max(1, work.rows - work.skipped)
+            on_progress(Progress("predicting", work.rows, mean_depth=mean_depth))
         if not work.rows:
             raise InputError(f"'{source}' has no rows")
     work.publish()

@@ -12,7 +12,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from exitpoll.data.batching import Advance, Text, Tokens, batches, lengths_of, pick
+from exitpoll.data.batching import Text, Tokens, batches, lengths_of, pick
+from exitpoll.data.progress import OnProgress, Progress, ignore
 from exitpoll.data.splits import Texts
 from exitpoll.decide.trace import Trace, create
 from exitpoll.engine.runtime import LoadedModel, Runtime
@@ -31,7 +32,7 @@ def record(
     *,
     about: Mapping[str, Any] | None = None,
     batch_size: int = 64,
-    advance: Advance | None = None,
+    on_progress: OnProgress = ignore,
 ) -> Trace:
     """Ask every exit about every text and write a trace, with memory for one shard of the texts at a time.
 
@@ -41,7 +42,7 @@ def record(
         path: The file to write.
         about: What else is to be known of the trace: data, split, metric.
         batch_size: Texts in a batch.
-        advance: Called after every batch.
+        on_progress: Called after every batch.
 
     Returns:
         The trace, mapped from the file.
@@ -56,7 +57,8 @@ def record(
         shapes["labels"] = (texts.labels.shape, texts.labels.dtype)
     sample = np.linspace(0, len(texts) - 1, min(TIMED, len(texts))).astype(int)
     known = {
-        **model.source,
+        "fingerprint": runtime.fingerprint,
+        "runtime": runtime.name,
         "problem_type": runtime.problem_type,
         "label_names": list(model.label_names),
         **{name: version(name) for name in ("exitpoll", *_PACKAGES.get(runtime.name.split()[0], ()))},
@@ -74,8 +76,7 @@ def record(
             for rows in batches(lengths_of(tokens), batch_size):
                 arrays["logits"][start + rows] = exit_logits(runtime, pick(tokens, rows))
                 done += len(rows)
-                if advance is not None:
-                    advance(done, len(texts))
+                on_progress(Progress("recording", done, len(texts)))
     return Trace.load(path)
 
 
@@ -85,7 +86,7 @@ def record_in_memory(
     *,
     about: Mapping[str, Any] | None = None,
     batch_size: int = 64,
-    advance: Advance | None = None,
+    on_progress: OnProgress = ignore,
 ) -> Trace:
     """Ask every exit about every text without keeping a file.
 
@@ -94,14 +95,14 @@ def record_in_memory(
         texts: The texts, with labels or without.
         about: What else is to be known of the trace.
         batch_size: Texts in a batch.
-        advance: Called after every batch.
+        on_progress: Called after every batch.
 
     Returns:
         The trace.
     """
     with tempfile.TemporaryDirectory() as scratch:
         path = Path(scratch) / "trace.safetensors"
-        trace = record(model, texts, path, about=about, batch_size=batch_size, advance=advance)
+        trace = record(model, texts, path, about=about, batch_size=batch_size, on_progress=on_progress)
         return Trace(np.array(trace.logits), texts.labels, trace.exit_layers, trace.about)
 
 

@@ -9,6 +9,7 @@ from typing import Any, Protocol
 from numpy.typing import NDArray
 
 from exitpoll.data.batching import Text, Tokens
+from exitpoll.decide.certificate import Source
 from exitpoll.errors import InputError
 
 
@@ -56,7 +57,7 @@ class LoadedModel:
     runtime: Runtime
     tokenize: Callable[[Sequence[Text]], Tokens]  # truncated as in training
     label_names: Sequence[str]  # the classes, in their order
-    summary: Mapping[str, Any] = field(default_factory=dict)  # of its training
+    training: Mapping[str, Any] = field(default_factory=dict)  # summary of its training, from training.json
 
     def check_pairs(self, place: str, *, pairs: bool) -> None:
         """Refuse pairs where the model was trained on single texts, and single texts where on pairs.
@@ -65,11 +66,11 @@ class LoadedModel:
             place: Where the texts stand.
             pairs: Whether they are pairs.
         """
-        if self.summary.get("pairs", pairs) != pairs:
+        if self.training.get("pairs", pairs) != pairs:
             given, trained = ("a pair of texts", "single texts") if pairs else ("a single text", "pairs")
             raise InputError(f"{place}: {given}, where the model was trained on {trained}")
 
     @property
-    def source(self) -> dict[str, str]:
-        """What traces and policies note of the model that they are for."""
-        return {"fingerprint": self.runtime.fingerprint, "runtime": self.runtime.name}
+    def source(self) -> Source:
+        """The model and runtime, as traces and policies name them."""
+        return Source(fingerprint=self.runtime.fingerprint, runtime=self.runtime.name)

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property, partial
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -18,8 +18,9 @@ from transformers import PreTrainedTokenizerBase
 from exitpoll.data.batching import Tokens, lengths_of, mask_of, padded
 from exitpoll.engine.runtime import LoadedModel
 from exitpoll.models.encoders import Context
+from exitpoll.models.fingerprint import fingerprint_of, runtime_name
 from exitpoll.models.model import EarlyExitModel
-from exitpoll.models.tokenizer import padding_of, readable_length, tokenize_all
+from exitpoll.models.tokenizer import load_tokenizer, padding_of, readable_length, tokenize_all
 
 
 @dataclass(frozen=True)
@@ -44,7 +45,7 @@ class TorchRuntime:
         """
         self.model, self.padding = model.eval(), padding
         config = model.config
-        self.name = f"torch {str(model.dtype).removeprefix('torch.')}"
+        self.name = runtime_name(model.dtype)
         self.exit_layers: Sequence[int] = tuple(config.exit_layers)
         self.classes, self.problem_type = config.num_labels, config.problem_type
         self.shares_layers = model.family.shares_layers(config.encoder)
@@ -113,31 +114,35 @@ def _rows(tensor: Tensor, rows: NDArray | None) -> Tensor:
     return tensor if rows is None else tensor[torch.from_numpy(rows).to(tensor.device)]
 
 
-def fingerprint_of(model: EarlyExitModel) -> str:
-    """Tell a model's weights from any others, wherever they are kept.
+def load_trained(
+    folder: str | Path, threads: int | None, device: str, training: Mapping[str, Any] | None = None
+) -> LoadedModel:
+    """Load a trained folder, or a trained model on the hub.
 
     Args:
-        model: The model.
+        folder: Its path or name.
+        threads: How many threads torch is to use.
+        device: Where it is to run.
+        training: The summary of its training.
 
     Returns:
-        16 hexadecimal digits.
+        The model.
     """
-    digest = hashlib.sha256()
-    for name, tensor in sorted(model.state_dict().items()):
-        digest.update(f"{name} {tensor.dtype} {tuple(tensor.shape)}".encode())
-        digest.update(tensor.detach().cpu().contiguous().flatten().view(torch.uint8).numpy())
-    return digest.hexdigest()[:16]
+    if threads is not None:
+        torch.set_num_threads(threads)
+    model = EarlyExitModel.from_pretrained(str(folder))
+    return loaded_model(model.to(device), load_tokenizer(folder), training)
 
 
 def loaded_model(
-    model: EarlyExitModel, tokenizer: PreTrainedTokenizerBase, summary: Mapping[str, Any] | None = None
+    model: EarlyExitModel, tokenizer: PreTrainedTokenizerBase, training: Mapping[str, Any] | None = None
 ) -> LoadedModel:
     """Make a model in memory ready to read texts.
 
     Args:
         model: The model.
         tokenizer: Its tokenizer.
-        summary: Of its training.
+        training: The summary of its training.
 
     Returns:
         What `load_model` gives for a folder.
@@ -147,5 +152,5 @@ def loaded_model(
         TorchRuntime(model, padding_of(tokenizer)),
         partial(tokenize_all, tokenizer=tokenizer, max_length=readable_length(config.encoder, config.max_length)),
         [config.id2label[number] for number in range(config.num_labels)],
-        summary or {},
+        training or {},
     )

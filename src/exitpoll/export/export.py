@@ -3,21 +3,19 @@
 from __future__ import annotations
 
 import shutil
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import partial
 from pathlib import Path
 from typing import Any
 
 from exitpoll.data.batching import Text
+from exitpoll.data.progress import OnProgress, ignore, named
 from exitpoll.data.splits import Texts
-from exitpoll.decide.calibrate import calibrate
-from exitpoll.decide.guarantee import Promise
+from exitpoll.decide.calibrate import calibrate_for
+from exitpoll.decide.certificate import Guarantee
 from exitpoll.decide.metrics import METRICS, predictions
 from exitpoll.decide.policy import Policy
 from exitpoll.decide.trace import Trace
-from exitpoll.engine.loading import read_summary
-from exitpoll.engine.manifest import MANIFEST
 from exitpoll.engine.record import given_texts, record, record_in_memory
 from exitpoll.engine.runtime import LoadedModel
 from exitpoll.engine.torch_runtime import loaded_model
@@ -25,12 +23,11 @@ from exitpoll.errors import InputError
 from exitpoll.export.graphs import export, probe_texts
 from exitpoll.export.merge import assemble
 from exitpoll.export.quantize import TEXTS, quantize
-from exitpoll.files import check_free, publish, put_back, write_text
-from exitpoll.models.card import CARD, model_card
+from exitpoll.files import publish, restore, write_text
+from exitpoll.models.card import model_card
+from exitpoll.models.folder import CARD, MANIFEST, POLICY, TRAINING, check_free_for_model, read_training
 from exitpoll.models.model import EarlyExitModel
 from exitpoll.models.tokenizer import load_tokenizer
-
-OnProgress = Callable[[str, int, int], None]  # (what is being done, how much of it, of how much)
 
 
 @dataclass(frozen=True)
@@ -55,7 +52,7 @@ def deliver(
     texts: Texts | None = None,
     about: Mapping[str, Any] | None = None,
     overwrite: bool = False,
-    on_progress: OnProgress | None = None,
+    on_progress: OnProgress = ignore,
 ) -> Delivered:
     """Export a trained folder; its policy goes with it, calibrated anew where there are texts.
 
@@ -79,9 +76,9 @@ def deliver(
     work = to.resolve().with_name(f"{to.resolve().name}.exporting")
     if work.exists() and not (work / "float32").exists():
         raise InputError(f"'{work}' is in the way, and not what an export that was cut off leaves; remove it")
-    put_back(work, to)
+    restore(work, to)
     _check_place(Path(model), to, overwrite=overwrite)
-    source, show = _Source(model), on_progress or _say_nothing
+    source, show = _Source(model), on_progress
     shutil.rmtree(work, ignore_errors=True)
     try:
         exported, prepared = _write(source, work, None if texts is None else given_texts(texts), int8, show)
@@ -91,9 +88,9 @@ def deliver(
         elif source.policy is not None:
             delivered = replace(delivered, policy=_carried(source.policy, exported))
         if delivered.policy is not None:
-            delivered.policy.save(prepared / "policy.json")
+            delivered.policy.save(prepared / POLICY)
         write_text(prepared / CARD, model_card(prepared, f"{Path(model).resolve().name}, {exported.runtime.name}"))
-        publish(prepared, to)
+        publish(work, prepared.name, to)
     finally:
         shutil.rmtree(work, ignore_errors=True)
     return delivered
@@ -109,7 +106,7 @@ def _check_place(model: Path, to: Path, *, overwrite: bool) -> None:
         raise InputError(f"'{to}' exists and is no export of exitpoll; choose another folder")
     if not to.parent.is_dir():
         raise InputError(f"there is no folder '{to.parent}' to write '{to.name}' to")
-    check_free(to, overwrite=overwrite)
+    check_free_for_model(to, overwrite=overwrite)
 
 
 class _Source:
@@ -118,13 +115,9 @@ class _Source:
     def __init__(self, folder: str) -> None:
         """Load it."""
         self.model, self.tokenizer = EarlyExitModel.from_pretrained(folder), load_tokenizer(folder)
-        policy, summary = Path(folder) / "policy.json", Path(folder) / "training.json"
+        policy, summary = Path(folder) / POLICY, Path(folder) / TRAINING
         self.policy = Policy.load(policy) if policy.exists() else None
-        self.summary = summary if read_summary(Path(folder)) else None
-
-
-def _say_nothing(what: str, done: int, of: int) -> None:
-    """Show no progress."""
+        self.summary = summary if read_training(Path(folder)) else None
 
 
 def _write(
@@ -133,12 +126,12 @@ def _write(
     """Write the stages, and say where."""
     prepared = work / "float32"
     prepared.mkdir(parents=True)
-    export(source.model, source.tokenizer, prepared, advance=partial(show, "translating"))
+    export(source.model, source.tokenizer, prepared, on_progress=named("exporting", show))
     if int8:
         whole, prepared = prepared, work / "int8"
         prepared.mkdir()
         some = probe_texts(source.tokenizer, TEXTS) if texts is None else texts
-        quantize(whole, prepared, some, advance=partial(show, "measuring ranges"))
+        quantize(whole, prepared, some, on_progress=named("measuring ranges", show))
     if source.summary is not None:
         shutil.copy(source.summary, prepared)
     return assemble(prepared), prepared
@@ -155,8 +148,8 @@ def _measure(
 ) -> Delivered:
     """Ask model and export about the calibration texts, and calibrate the policy anew."""
     model, path = loaded_model(source.model, source.tokenizer), prepared / "calibration.safetensors"
-    before = record_in_memory(model, texts, about=about, advance=partial(show, "asking the model"))
-    after = record(exported, texts, path, about=about, advance=partial(show, "asking the export"))
+    before = record_in_memory(model, texts, about=about, on_progress=named("recording the model", show))
+    after = record(exported, texts, path, about=about, on_progress=named("recording the export", show))
     try:
         delivered = replace(delivered, policy=_recalibrated(source.policy, after))
     except InputError as error:
@@ -170,28 +163,22 @@ def _measure(
 
 def _recalibrated(policy: Policy | None, trace: Trace) -> Policy | None:
     """Calibrate for the same goal in the same way; what was never calibrated stays as it is."""
-    certificate = {} if policy is None else policy.certificate or {}
-    if policy is None or not {"promise", "goal"} & set(certificate):
+    if policy is None or policy.certificate is None:
         return policy
-    promise, asked = Promise.of(policy), certificate.get("asked", policy.strategy)
-    asked = Policy(**asked) if isinstance(asked, Mapping) else asked
-    if promise is None:
-        return calibrate(trace, asked, metric=_metric(certificate), **certificate["goal"])
-    return calibrate(trace, asked, max_drop=promise.at_most, confidence=promise.confidence, risk=promise.risk)
-
-
-def _metric(certificate: Mapping[str, Any]) -> str | None:
-    """Read by what a policy was chosen; None where that was the agreement with the full model."""
-    return certificate["metric"] if certificate["metric"] in METRICS else None
+    goal, asked, metric = policy.certificate.goal, policy.certificate.asked, policy.certificate.metric
+    strategy = asked if isinstance(asked, str) else Policy(**asked)
+    if isinstance(goal, Guarantee) or metric not in METRICS:  # agreement with the full model is not a metric
+        metric = None
+    return calibrate_for(trace, goal, strategy, metric=metric)
 
 
 def _carried(policy: Policy, exported: LoadedModel) -> Policy | None:
     """Let a policy go with an export in float32, or with any if it was never calibrated."""
-    if not policy.source:
+    certificate = policy.certificate
+    if certificate is None:
         return policy
-    same = {"fingerprint": exported.runtime.fingerprint, "runtime": "torch float32"}
-    if exported.runtime.name != "onnx float32" or not same.items() <= dict(policy.source).items():
+    same = (exported.runtime.fingerprint, "torch float32")
+    if exported.runtime.name != "onnx float32" or (certificate.source.fingerprint, certificate.source.runtime) != same:
         return None
-    certificate = dict(policy.certificate or {})
-    source = {**policy.source, "runtime": exported.runtime.name, "carried_from": policy.source.get("runtime")}
-    return replace(policy, certificate={**certificate, "about": source})
+    source = replace(certificate.source, runtime=exported.runtime.name, carried_from=certificate.source.runtime)
+    return replace(policy, certificate=replace(certificate, source=source))

@@ -24,14 +24,16 @@ from torch.export import Dim
 from torch.utils import _pytree as pytree
 from transformers import PreTrainedTokenizerBase
 
-from exitpoll.data.batching import Advance, batches, lengths_of, pick
-from exitpoll.engine.manifest import TOKENIZER, Manifest
+from exitpoll.data.batching import batches, lengths_of, pick
+from exitpoll.data.progress import OnProgress, Progress, ignore
+from exitpoll.engine.manifest import Manifest
 from exitpoll.engine.onnx_runtime import load_exported
 from exitpoll.engine.record import exit_logits
 from exitpoll.engine.runtime import LoadedModel
 from exitpoll.engine.torch_runtime import fingerprint_of, loaded_model
 from exitpoll.errors import InputError, MissingExtraError
 from exitpoll.models.encoders import Context
+from exitpoll.models.folder import TOKENIZER
 from exitpoll.models.model import EarlyExitModel
 from exitpoll.models.tokenizer import padding_of, readable_length
 
@@ -117,7 +119,7 @@ def export(
     tokenizer: PreTrainedTokenizerBase,
     folder: str | Path,
     *,
-    advance: Advance | None = None,
+    on_progress: OnProgress = ignore,
 ) -> LoadedModel:
     """Write a model as ONNX stages in float32, with its tokenizer, and make sure that they say what the model says.
 
@@ -125,7 +127,7 @@ def export(
         model: The model.
         tokenizer: Its tokenizer.
         folder: The folder to write to, which exists.
-        advance: Called after every stage.
+        on_progress: Called after every graph.
 
     Returns:
         The export, loaded.
@@ -147,8 +149,7 @@ def export(
             graph = _translate(stage)
             translated.append((stage, graph))
         (folder / stage.file).write_bytes(graph.SerializeToString())
-        if advance is not None:
-            advance(number, len(stages))
+        on_progress(Progress("exporting", number, len(stages)))
     manifest.save(folder)
     exported = load_exported(folder)
     _compare(loaded_model(model, tokenizer), exported, probe_texts(tokenizer))

@@ -19,11 +19,13 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from exitpoll.data.batching import Advance, Text, batches, lengths_of, pick
-from exitpoll.engine.manifest import TOKENIZER, Manifest
+from exitpoll.data.batching import Text, batches, lengths_of, pick
+from exitpoll.data.progress import OnProgress, Progress, ignore
+from exitpoll.engine.manifest import Manifest
 from exitpoll.engine.onnx_runtime import OnnxRuntime, load_exported
 from exitpoll.engine.runtime import LoadedModel
 from exitpoll.errors import InputError
+from exitpoll.models.folder import TOKENIZER
 
 Graph = Any  # an onnx.ModelProto
 Node = Any  # an onnx.NodeProto
@@ -32,14 +34,14 @@ TEXTS = 512  # on which ranges are measured, at most
 BATCH = 16
 
 
-def quantize(source: Path, folder: Path, texts: Sequence[Text], *, advance: Advance | None = None) -> LoadedModel:
+def quantize(source: Path, folder: Path, texts: Sequence[Text], *, on_progress: OnProgress = ignore) -> LoadedModel:
     """Write an int8 export of a float32 export.
 
     Args:
         source: The folder of the float32 export.
         folder: The folder to write to, which exists.
         texts: Texts like those to come; the ranges of activations are measured on up to 512 of them.
-        advance: Called after every batch of texts.
+        on_progress: Called after every batch of texts.
 
     Returns:
         The export, loaded.
@@ -61,8 +63,7 @@ def quantize(source: Path, folder: Path, texts: Sequence[Text], *, advance: Adva
                 if manifest.exit_layers[number] == layer:
                     stages[head].see({"hidden": state.hidden, "mask": state.mask})
         done += len(rows)
-        if advance is not None:
-            advance(done, len(chosen))
+        on_progress(Progress("measuring ranges", done, len(chosen)))
     for name, stage in stages.items():
         (folder / name).write_bytes(stage.frozen().SerializeToString())
     for name in (TOKENIZER, manifest.embedding, manifest.context):

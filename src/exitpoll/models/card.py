@@ -6,12 +6,11 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from exitpoll.decide.guarantee import Promise
 from exitpoll.decide.policy import Policy
 from exitpoll.errors import InputError
 from exitpoll.files import read_json, write_text
+from exitpoll.models.folder import CARD, CONFIG, MANIFEST, POLICY, TRAINING
 
-CARD = "README.md"
 OURS = "<!-- Written by exitpoll; remove this line and exitpoll leaves the card alone. -->"
 HEADER = """---
 library_name: exitpoll
@@ -44,8 +43,8 @@ def model_card(folder: Path, name: str) -> str:
     Returns:
         Markdown.
     """
-    summary, exported = (read_json(folder / file) or {} for file in ("training.json", "exported.json"))
-    policy = _policy(folder / "policy.json")
+    summary, exported = (read_json(folder / file) or {} for file in (TRAINING, MANIFEST))
+    policy = _policy(folder / POLICY)
     parts = [HEADER, OURS, f"# {name}", *_what(folder, exported), *_use(exported)]
     of = "the float32 model's " if exported.get("precision") == "int8" else ""
     parts += [*_exits(summary, of), *_leaving(policy), *_training(summary)]
@@ -54,8 +53,8 @@ def model_card(folder: Path, name: str) -> str:
 
 def _what(folder: Path, exported: Mapping[str, Any]) -> Iterator[str]:
     """Say what it is."""
-    config = read_json(folder / "config.json") or {}
-    layers = exported.get("exits") or config.get("exits") or []
+    config = read_json(folder / CONFIG) or {}
+    layers = exported.get("exit_layers") or config.get("exit_layers") or []
     labels = exported.get("label_names") or list((config.get("id2label") or {}).values())
     encoder = (config.get("encoder") or {}).get("model_type")
     kind = f"an encoder of type {encoder}" if encoder else "an encoder"
@@ -78,7 +77,7 @@ def _use(exported: Mapping[str, Any]) -> Iterator[str]:
 
 def _exits(summary: Mapping[str, Any], of: str) -> Iterator[str]:
     """Tabulate the score of every exit."""
-    layers, scores = summary.get("layers"), summary.get("scores")
+    layers, scores = summary.get("exit_layers"), summary.get("scores")
     if not layers or not isinstance(scores, Mapping):
         return
     splits = [name for name in ("calibration", "test") if name in scores]
@@ -91,7 +90,7 @@ def _exits(summary: Mapping[str, Any], of: str) -> Iterator[str]:
 
 
 def _leaving(policy: Policy | None) -> Iterator[str]:
-    """Say when texts leave, and what that is promised to cost."""
+    """Describe when texts exit, and what is guaranteed."""
     yield "## When texts leave"
     if policy is None:
         yield "There is no policy yet, and no text leaves early: `exitpoll calibrate` finds one."
@@ -100,12 +99,11 @@ def _leaving(policy: Policy | None) -> Iterator[str]:
         cap = policy.max_depth
         yield "No text leaves early." if cap is None else f"Every text leaves at the last exit within {cap} layers."
         return
-    certificate = policy.certificate or {}
-    fast = f", {certificate['speedup']:.2f} × fewer layers on average" if "speedup" in certificate else ""
+    certificate = policy.certificate
+    fast = "" if certificate is None else f", {certificate.speedup:.2f} × fewer layers on average"
     yield f"By `{policy.name}`{fast}."
-    promise = Promise.of(policy)
-    if promise is not None and certificate.get("met"):
-        yield f"Promised: {promise}, for texts like the {certificate['texts']} it was certified on."
+    if certificate is not None and certificate.guarantee is not None:
+        yield f"Guarantee: {certificate.guarantee}, for texts like the {certificate.texts} it was certified on."
 
 
 def _training(summary: Mapping[str, Any]) -> Iterator[str]:

@@ -61,7 +61,7 @@ class Material:
     @cached_property
     def exits(self) -> dict[str, NDArray]:
         """Every exit's score and, for classes, how well its confidence tells right from wrong: (exits,) each."""
-        found = {self.comparison.metric: np.array([each.score for each in self.comparison.exits])}
+        found = {self.comparison.metric: np.array([each.score for each in self.comparison.static_exits])}
         if self.trace.problem_type != REGRESSION:
             found["AUROC of its confidence"] = auroc(self.trace)
         return found
@@ -171,14 +171,13 @@ def _content(material: Material) -> dict[str, Any]:
     rows = {row.name: row for row in material.evaluation.rows}
     about, warnings = material.trace.about, same_texts(material.policy, material.trace.about)
     known = ("data", "split", "runtime", "fingerprint", "threads", "device", *VERSIONS)
-    certificate = material.policy.certificate or {}
     return {
         "mark": MARK,
         "values": material.trace.problem_type == REGRESSION,
         "name": material.name,
         "layers": list(material.trace.exit_layers),
-        "unseen": bool(certificate) and not warnings,
-        "calibrated_on": _place(certificate),
+        "unseen": material.policy.certificate is not None and not warnings,
+        "calibrated_on": _place(material.policy),
         "warnings": [*warnings, *not_finite(material.trace)],
         "exits": {name: values.tolist() for name, values in material.exits.items()},
         "shown": min(MOST_TEXTS, len(material.trace)),
@@ -187,7 +186,7 @@ def _content(material: Material) -> dict[str, Any]:
         "ours": rows["policy"],
         "full": rows["full model"],
         "rows": material.evaluation.rows,
-        "promise": _promise_lines(material.policy),
+        "guarantee": _guarantee_lines(material.policy),
         "verdict": verdict(material.evaluation, material.policy),
         "notes": material.notes,
         "about": {name: about[name] for name in known if about.get(name) is not None},
@@ -199,17 +198,16 @@ def _content(material: Material) -> dict[str, Any]:
     }
 
 
-def _promise_lines(policy: Policy) -> list[str]:
-    """Say what was promised, if anything was."""
-    calibrated = {"promise", "goal"} & set(policy.certificate or {})
-    never = [f"{policy.name}: never calibrated, so nothing is promised"]
-    return describe(policy, "the calibration texts") if calibrated else never
+def _guarantee_lines(policy: Policy) -> list[str]:
+    """Describe what is guaranteed, if anything is."""
+    if policy.certificate is None:
+        return [f"{policy.name}: never calibrated, so nothing is guaranteed"]
+    return describe(policy, "the calibration texts")
 
 
-def _place(certificate: Mapping[str, Any]) -> str | None:
-    """Say on what a policy was calibrated."""
-    about = certificate.get("about") or {}
-    return " ".join(str(about[name]) for name in ("data", "split") if about.get(name)) or None
+def _place(policy: Policy) -> str | None:
+    """Name the texts that a policy was calibrated on."""
+    return " ".join(name for name in (policy.source.data, policy.source.split) if name) or None
 
 
 def _clock(benchmark: Benchmark) -> list[dict[str, Any]]:

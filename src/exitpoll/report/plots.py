@@ -55,7 +55,7 @@ def draw_curves(comparison: Comparison, chosen: tuple[float, float] | None = Non
         if number >= len(DASHES):
             style |= {"marker": "ox+sd*"[number % 6], "markevery": 0.12, "markersize": 4}
         axes.step(speedup[front], 100 * score[front], where="pre", label=name, linewidth=1.3, **style)
-    static, ink = comparison.exits, axes.spines["left"].get_edgecolor()
+    static, ink = comparison.static_exits, axes.spines["left"].get_edgecolor()
     places = [each.speedup for each in static], [100 * each.score for each in static]
     axes.plot(*places, ".:", color=ink, label="static exit", markersize=6, linewidth=1)
     axes.axhline(100 * comparison.full_score, color="grey", linewidth=0.8, label="full model")

@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from exitpoll.decide.certificate import Certificate, Guarantee, Nearest, Source
 from exitpoll.decide.compare import SPEEDUPS, Comparison
 from exitpoll.decide.evaluate import Evaluation
-from exitpoll.decide.guarantee import Promise
 from exitpoll.decide.policy import Policy
 from exitpoll.decide.sweep import best_point
 from exitpoll.decide.trace import Trace
@@ -25,7 +25,7 @@ def percent(share: float) -> str:
 
 
 def describe(policy: Policy, where: str = "these texts") -> list[str]:
-    """Say what calibration found and promises.
+    """Describe the result of a calibration.
 
     Args:
         policy: A policy with its certificate.
@@ -34,73 +34,76 @@ def describe(policy: Policy, where: str = "these texts") -> list[str]:
     Returns:
         A few lines.
     """
-    certificate, promise = policy.certificate or {}, Promise.of(policy)
-    if promise is None:
-        return _goal_reached(policy, where)
-    if not certificate["met"]:
-        return [f"cannot be promised: {promise}", _offer(certificate["nearest"], where)]
-    bound = certificate["bound"]
+    certificate = policy.certificate
+    assert certificate is not None
+    if not isinstance(certificate.goal, Guarantee):
+        return _describe_goal(policy, certificate, where)
+    guarantee = certificate.goal
+    if not certificate.met:
+        return [f"no guarantee is possible that {guarantee}", _describe_nearest(certificate.nearest, where)]
+    assert certificate.measured is not None
+    assert certificate.bound is not None
     return [
-        f"{policy.name}, {_threshold(policy)}: {certificate['speedup']:.2f} × as fast",
-        f"promised: {promise}",
-        f"measured on {certificate['texts']} texts: {_loss(promise, certificate['measured'])}; with that confidence "
-        f"at most {percent(bound)} {_unit(promise)}",
-        *([_score(certificate, where)] if "score" in certificate else []),
+        f"{policy.name}, {_threshold(policy)}: {certificate.speedup:.2f} × as fast",
+        f"guarantee: {guarantee}",
+        f"measured on {certificate.texts} texts: {_loss(guarantee, certificate.measured)}; with that confidence "
+        f"at most {percent(certificate.bound)} {_unit(guarantee)}",
+        *_score(certificate, where),
     ]
 
 
-def _offer(nearest: Mapping[str, Any] | None, where: str) -> str:
-    """Name the nearest promise."""
+def _describe_nearest(nearest: Nearest | None, where: str) -> str:
+    """Describe the nearest guarantee that is possible."""
     if nearest is None:
-        return "no policy here leaves early enough to be worth a promise"
-    near = Promise(nearest["risk"], nearest["at_most"], nearest["confidence"])
-    return f"the nearest promise that {where} could prove: {near} ({nearest['speedup']:.2f} × as fast)"
+        return "no policy here exits early enough to be worth a guarantee"
+    return f"the nearest that {where} could prove: {nearest.guarantee} ({nearest.speedup:.2f} × as fast)"
 
 
-def _goal_reached(policy: Policy, where: str) -> list[str]:
-    """Say what a policy for a speed-up or a latency comes to."""
-    certificate = policy.certificate or {}
-    [(goal, wanted)] = certificate["goal"].items()
-    asked = f"at least {wanted:g} ×" if goal == "speedup" else f"at most {wanted:g} ms"
-    reached = f"{certificate['speedup']:.2f} × as fast"
-    if "latency_ms" in certificate:
-        reached += f", {certificate['latency_ms']:.3g} ms a text on average, one text at a time"
+def _describe_goal(policy: Policy, certificate: Certificate, where: str) -> list[str]:
+    """Describe a policy for a speed-up or a latency."""
+    reached = f"{certificate.speedup:.2f} × as fast"
+    if certificate.latency_ms is not None:
+        reached += f", {certificate.latency_ms:.3g} ms a text on average, one text at a time"
     return [
-        f"{policy.name}, {_threshold(policy)}: {reached} (asked: {asked})",
-        _score(certificate, where),
-        f"chosen on {where} and not promised for others: see exitpoll evaluate",
+        f"{policy.name}, {_threshold(policy)}: {reached} (asked: {certificate.goal})",
+        *_score(certificate, where),
+        f"chosen on {where} and not guaranteed for others: see exitpoll evaluate",
     ]
 
 
-def _score(certificate: Mapping[str, Any], where: str) -> str:
-    """Compare the score with the full model's."""
-    score, full = (percent(certificate[name]) for name in ("score", "full_score"))
-    return f"{certificate['metric']} {score} % against {full} % of the full model, on {where}"
+def _score(certificate: Certificate, where: str) -> list[str]:
+    """Compare the score with the full model's, where it was measured."""
+    if certificate.score is None or certificate.full_score is None:
+        return []
+    score, full = percent(certificate.score), percent(certificate.full_score)
+    return [f"{certificate.metric} {score} % against {full} % of the full model, on {where}"]
 
 
 def _threshold(policy: Policy) -> str:
     """Write the threshold of a policy."""
     if policy.threshold is None:
         return "never early"
-    if isinstance(policy.threshold, int | float) and policy.strategy != "hybrid":
+    if "policies" in policy.settings:
+        return "thresholds as named"
+    if isinstance(policy.threshold, int | float):
         return f"threshold {policy.threshold:.4g}"
-    return "thresholds as named" if policy.strategy == "hybrid" else "a threshold for each exit"
+    return "a threshold for each exit"
 
 
-def _unit(promise: Promise) -> str:
-    """Say what a risk is counted in."""
-    return "% differ" if promise.risk == "disagreement" else "points lower"
+def _unit(guarantee: Guarantee) -> str:
+    """Return the unit of a risk."""
+    return "% differ" if guarantee.risk == "disagreement" else "points lower"
 
 
-def _loss(promise: Promise, measured: float) -> str:
-    """Say what was lost, or won."""
-    if promise.risk == "disagreement":
+def _loss(guarantee: Guarantee, measured: float) -> str:
+    """Write a measured risk."""
+    if guarantee.risk == "disagreement":
         return f"{percent(measured)} % of answers differ"
     return f"accuracy {percent(abs(measured))} points {'lower' if measured >= 0 else 'higher'} than the full model's"
 
 
 def verdict(evaluation: Evaluation, policy: Policy) -> list[str]:
-    """Say whether a policy's promise held on texts it had not seen.
+    """Describe whether a policy's guarantee held on held-out texts.
 
     Args:
         evaluation: What was measured.
@@ -109,25 +112,24 @@ def verdict(evaluation: Evaluation, policy: Policy) -> list[str]:
     Returns:
         A few lines.
     """
-    kept, ours = evaluation.promise, evaluation.rows[0]
+    check, ours, certificate = evaluation.guarantee, evaluation.rows[0], policy.certificate
     if policy.threshold is None:
-        promise = Promise.of(policy)
-        return ["the policy never leaves early" + (f": cannot be promised: {promise}" if promise else "")]
+        unmet = certificate is not None and isinstance(certificate.goal, Guarantee)
+        reason = f": no guarantee is possible that {certificate.goal}" if certificate is not None and unmet else ""
+        return [f"the policy never exits early{reason}"]
     lines = [f"policy: {policy.name}, {_threshold(policy)}"]
-    if kept is None and (policy.certificate or {}).get("met"):
-        lines.append(f"its promise cannot be checked on texts without labels: {Promise.of(policy)}")
-    elif kept is None:
-        lines.append("it promises nothing: calibrate with --max-drop for a promise")
-    else:
-        low, high = percent(kept.measured.low), percent(kept.measured.high)
+    if check is not None:
+        low, high = percent(check.measured.low), percent(check.measured.high)
         lines += [
-            f"the promise {'held' if kept.held else 'did NOT hold'} on these texts: {kept.promise}",
-            f"measured here: {_loss(kept.promise, kept.measured.value)} (95 % interval {low} to {high})",
+            f"the guarantee {'held' if check.held else 'did NOT hold'} on these texts: {check.guarantee}",
+            f"measured here: {_loss(check.guarantee, check.measured.value)} (95 % interval {low} to {high})",
         ]
-    if kept is None or kept.promise.risk != "disagreement":
-        lines += (
-            [] if np.isnan(ours.differs) else [f"{percent(ours.differs)} % of answers differ from the full model's"]
-        )
+    elif certificate is not None and certificate.guarantee is not None:
+        lines.append(f"its guarantee cannot be checked on texts without labels: {certificate.guarantee}")
+    else:
+        lines.append("it guarantees nothing: calibrate with --max-drop for a guarantee")
+    if (check is None or check.guarantee.risk != "disagreement") and not np.isnan(ours.differs):
+        lines.append(f"{percent(ours.differs)} % of answers differ from the full model's")
     return lines
 
 
@@ -136,17 +138,15 @@ def same_texts(policy: Policy, about: Mapping[str, Any]) -> list[str]:
 
     Args:
         policy: The policy.
-        about: What is known of the texts.
+        about: The metadata of the texts.
 
     Returns:
         A line, or none.
     """
-    ours = policy.source
-    if not ours or any(ours.get(name) != about.get(name) for name in ("data", "split")):
+    texts = Source.of(about)
+    if policy.certificate is None or (policy.source.data, policy.source.split) != (texts.data, texts.split):
         return []
-    return [
-        f"note: the policy was calibrated on this very split, {about.get('data')} {about.get('split')}: use another"
-    ]
+    return [f"note: the policy was calibrated on this very split, {texts.data} {texts.split}: use another"]
 
 
 def best_in_words(comparison: Comparison) -> list[str]:
@@ -217,7 +217,8 @@ def _policy_in_words(delivered: Delivered) -> list[str]:
         return [f"note: it has no policy, and no text leaves early: {delivered.note}"]
     if policy is None:
         return ["note: it has no policy, and no text leaves early; exitpoll record and exitpoll calibrate make one"]
-    if "carried_from" in policy.source:
+    if policy.source.carried_from is not None:
         return [f"the policy goes with it: {policy.name}, {_threshold(policy)}"]
-    calibrated = {"promise", "goal"} & set(policy.certificate or {})
-    return describe(policy) if calibrated else [f"the policy goes with it as it is: {policy.name}"]
+    if policy.certificate is not None:
+        return describe(policy)
+    return [f"the policy goes with it as it is: {policy.name}"]

@@ -5,8 +5,8 @@ from __future__ import annotations
 import time
 from pathlib import Path
 
+from exitpoll.data.progress import OnProgress, Progress
 from exitpoll.files import read_json, write_json
-from exitpoll.training.trainer import OnProgress, Progress
 
 EVERY = 5.0  # seconds between two notes
 
@@ -29,7 +29,7 @@ class Clock:
         """All the time so far."""
         return self.before + time.monotonic() - self.started
 
-    def around(self, on_progress: OnProgress | None) -> OnProgress:
+    def around(self, on_progress: OnProgress) -> OnProgress:
         """Note the time whenever there is progress, and pass it on.
 
         Args:
@@ -43,7 +43,6 @@ class Clock:
             if time.monotonic() - self.noted > EVERY:
                 self.noted = time.monotonic()
                 write_json(self.path, {"seconds": round(self.seconds, 1)})
-            if on_progress is not None:
-                on_progress(progress)
+            on_progress(progress)
 
         return tick

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import shutil
 import tempfile
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import replace
 from importlib.metadata import version
 from pathlib import Path
@@ -15,23 +15,24 @@ import torch
 from transformers import PreTrainedTokenizerBase, set_seed
 
 from exitpoll.data.demo import encoder_folder
+from exitpoll.data.progress import OnProgress, Progress, ignore
 from exitpoll.data.splits import Splits, Texts, load_splits
 from exitpoll.decide.analysis import static_exit
 from exitpoll.decide.trace import Trace
-from exitpoll.engine.loading import read_summary
 from exitpoll.engine.record import record
 from exitpoll.engine.torch_runtime import loaded_model
 from exitpoll.errors import InputError
-from exitpoll.files import drop, partial_of, publish, put_back, read_json, write_json
+from exitpoll.files import partial_of, publish, read_json, remove_folder, restore, write_json
+from exitpoll.models.folder import JOURNAL as TRAINING_JOURNAL
+from exitpoll.models.folder import read_training
 from exitpoll.models.model import EarlyExitModel
 from exitpoll.models.tokenizer import load_tokenizer, tokenize
 from exitpoll.study.clock import Clock
 from exitpoll.study.pruning import every_other, head_importance, keep_layers, prune_heads, speedup_of
 from exitpoll.study.run import JOURNAL, MODEL, MOMENTS, RUN, SPLITS, UNLABELLED, Outcome, Run
 from exitpoll.study.snapshots import Watch
-from exitpoll.training.stages import JOURNAL_NAME
 from exitpoll.training.train import digest_of_texts, train
-from exitpoll.training.trainer import OnProgress, processes
+from exitpoll.training.trainer import processes
 
 RANKED = 1024  # texts on which attention heads are ranked
 CLOCK, FILES = "seconds.json", "files.json"
@@ -39,7 +40,7 @@ AGAIN = "again"  # where, beside a run that is done, it is done anew
 
 
 def execute(
-    run: Run, cache: Path, *, keep: bool = False, answer: bool = False, on_progress: OnProgress | None = None
+    run: Run, cache: Path, *, keep: bool = False, answer: bool = False, on_progress: OnProgress = ignore
 ) -> Outcome:
     """Do a run, or find it done; one that was cut off goes on.
 
@@ -55,7 +56,7 @@ def execute(
     """
     outcome = Outcome(run, cache / run.name)
     aside = partial_of(outcome.folder)
-    put_back(aside, outcome.folder)
+    restore(aside, outcome.folder)
     if outcome.folder.exists():
         _check_files(outcome)
     if _is_done(outcome, keep, answer):
@@ -64,11 +65,11 @@ def execute(
     work = Outcome(run, aside / AGAIN) if again else outcome  # its weights are gone: it is done anew, and then replaced
     _do(work, cache, keep=keep, answer=answer or outcome.has_unlabelled, on_progress=on_progress)
     if again:
-        publish(work.folder, outcome.folder)
+        publish(aside, AGAIN, outcome.folder)
     return Outcome(run, outcome.folder)
 
 
-def _do(outcome: Outcome, cache: Path, *, keep: bool, answer: bool, on_progress: OnProgress | None) -> None:
+def _do(outcome: Outcome, cache: Path, *, keep: bool, answer: bool, on_progress: OnProgress) -> None:
     """Do a run in a folder, from where it was cut off."""
     run = outcome.run
     outcome.folder.mkdir(parents=True, exist_ok=True)
@@ -80,7 +81,7 @@ def _do(outcome: Outcome, cache: Path, *, keep: bool, answer: bool, on_progress:
     whole, tokenizer = EarlyExitModel.from_pretrained(model), load_tokenizer(model)
     smaller = _pruned(run, whole, tokenizer, splits)
     _record(outcome, smaller, tokenizer, splits, answer=answer)
-    shutil.copy(model / JOURNAL_NAME, outcome.folder / JOURNAL)
+    shutil.copy(model / TRAINING_JOURNAL, outcome.folder / JOURNAL)
     about = {
         **run.identity,
         "digests": run.digests,
@@ -92,7 +93,7 @@ def _do(outcome: Outcome, cache: Path, *, keep: bool, answer: bool, on_progress:
     }
     write_json(outcome.folder / RUN, about)
     if not keep and run.prune is None:
-        drop(model)
+        remove_folder(model)
 
 
 def _is_done(outcome: Outcome, keep: bool, answer: bool) -> bool:
@@ -140,7 +141,7 @@ def _record(
 
 def _training_of(model: Path) -> dict[str, Any]:
     """Say what a training was done with."""
-    trained = read_summary(model)
+    trained = read_training(model)
     return {
         "versions": {name: version(name) for name in ("exitpoll", "torch", "transformers")},
         "threads": torch.get_num_threads(),
@@ -219,8 +220,8 @@ def execute_all(
     cache: Path,
     *,
     answered: Collection[str] = (),
-    advance: Callable[[int, int, Run], None],
-    on_progress: OnProgress | None = None,
+    on_run: OnProgress = ignore,
+    on_progress: OnProgress = ignore,
 ) -> tuple[list[Outcome], dict[str, str]]:
     """Do several runs, one after another; models that others go on from are kept, and one that fails stops no other.
 
@@ -228,7 +229,7 @@ def execute_all(
         runs: What to do.
         cache: The folder of all runs.
         answered: The names of runs that are to answer unlabelled texts, too.
-        advance: Called before every run.
+        on_run: Called before every run.
         on_progress: Called after every step of a training.
 
     Returns:
@@ -238,7 +239,7 @@ def execute_all(
     bases = {run.base.name for run in left if run.base is not None}
     outcomes, failed = [], {}
     for number, run in enumerate(runs):
-        advance(number, len(runs), run)
+        on_run(Progress(run.name, number, len(runs)))
         keep, answer = run.name in bases, run.name in answered
         try:
             outcomes.append(execute(run, cache, keep=keep, answer=answer, on_progress=on_progress))

@@ -10,11 +10,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from exitpoll.decide.analysis import consistency_oracle, label_oracle, static_exit
-from exitpoll.decide.evaluate import Mixture, estimate, mean_gain
+from exitpoll.decide.bootstrap import estimate
 from exitpoll.decide.policy import Policy
 from exitpoll.decide.sweep import front_of, sweep
 from exitpoll.decide.trace import Trace
-from exitpoll.study.comparisons import Runs
+from exitpoll.study.comparisons import Mixture, Runs, mean_gain
 from exitpoll.study.paper import BEST, NAMED, OURS_ROW, VARIANTS, WITHOUT, Row
 from exitpoll.study.run import Outcome
 from exitpoll.study.tables import Cell

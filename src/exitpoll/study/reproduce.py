@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
+from exitpoll.data.progress import OnProgress, ignore
 from exitpoll.files import write_json, write_text
 from exitpoll.study.comparisons import Runs, averages, contests
 from exitpoll.study.execute import execute_all
@@ -17,7 +18,6 @@ from exitpoll.study.paper import OURS_ROW, VARIANTS, WITHOUT
 from exitpoll.study.plan import Plan
 from exitpoll.study.run import Outcome, Run
 from exitpoll.study.tables import as_plain, cells, tables
-from exitpoll.training.trainer import OnProgress
 
 
 def reproduce(
@@ -26,8 +26,8 @@ def reproduce(
     *,
     with_tables: bool,
     varied: str | None,
-    advance: Callable[[int, int, Run], None],
-    on_progress: OnProgress | None = None,
+    on_run: OnProgress = ignore,
+    on_progress: OnProgress = ignore,
 ) -> tuple[list[Outcome], dict[str, str]]:
     """Do all runs of a plan, task by task, and write the tables after every task.
 
@@ -36,7 +36,7 @@ def reproduce(
         out: The folder for runs and tables.
         with_tables: Whether to write tables, and answers for GLUE's server.
         varied: The task on which variants of ours are run, if on any.
-        advance: Called before every run.
+        on_run: Called before every run.
         on_progress: Called after every step of a training.
 
     Returns:
@@ -53,7 +53,7 @@ def reproduce(
             here,
             out / "runs",
             answered=answered,
-            advance=lambda number, _, run, done=done: advance(done + number, len(todo), run),  # type: ignore[misc]
+            on_run=_count_from(done, len(todo), on_run),
             on_progress=on_progress,
         )
         outcomes += found
@@ -61,6 +61,11 @@ def reproduce(
         if with_tables:
             write_tables(plan, outcomes, out)
     return outcomes, failed
+
+
+def _count_from(done: int, total: int, on_run: OnProgress) -> OnProgress:
+    """Count runs on from those before."""
+    return lambda progress: on_run(replace(progress, done=done + progress.done, total=total))
 
 
 def runs_of(plan: Plan, varied: str | None) -> list[Run]:

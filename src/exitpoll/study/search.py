@@ -6,12 +6,13 @@ import hashlib
 import itertools
 import json
 import shutil
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from statistics import mean
 from typing import TYPE_CHECKING, Any
 
+from exitpoll.data.progress import OnProgress, Progress, ignore
 from exitpoll.data.tasks import plain_name
 from exitpoll.decide.analysis import static_exit
 from exitpoll.decide.sweep import best_point
@@ -20,7 +21,6 @@ from exitpoll.files import partial_of, read_json, write_json
 from exitpoll.study.execute import execute
 from exitpoll.study.paper import GRID, NAMED, Row
 from exitpoll.study.run import MODEL, Outcome, Run
-from exitpoll.training.trainer import Progress
 
 if TYPE_CHECKING:
     from optuna import Study, Trial
@@ -49,7 +49,7 @@ def search(
     grid: Mapping[str, Sequence[Any]] = GRID,
     seeds: Sequence[int] = (0, 1, 2),
     budget: int | None = None,
-    advance: Callable[[int, int, str], None] | None = None,
+    on_progress: OnProgress = ignore,
 ) -> Found:
     """Try settings, each with all seeds, and find those that are best on the calibration split.
 
@@ -61,7 +61,7 @@ def search(
         grid: The values of each setting.
         seeds: The seeds.
         budget: Do at most so many trials, each with all seeds, chosen by Optuna; all of the grid by default.
-        advance: Called before every trial.
+        on_progress: Called before every trial.
 
     Returns:
         The best settings.
@@ -84,8 +84,8 @@ def search(
 
     def objective(trial: Trial) -> float:
         chosen = {name: trial.suggest_categorical(name, values) for name, values in axes.items()}
-        if advance is not None:
-            advance(len(_done(study)), before + left, ", ".join(f"{name} {value}" for name, value in chosen.items()))
+        settings_in_words = ", ".join(f"{name} {value}" for name, value in chosen.items())
+        on_progress(Progress(settings_in_words, len(_done(study)), before + left))
         settings = replace(run.settings, **chosen)
         try:
             scores = [
@@ -187,11 +187,11 @@ def _try(run: Run, row: Row, speedups: tuple[float, float], cache: Path, trial: 
     told: list[Any] = [None]  # the scores of which Optuna knows
 
     def show(progress: Progress) -> None:
-        if progress.exit_scores is None or progress.exit_scores is told[0] or progress.stage == "heads":
+        if progress.exit_scores is None or progress.exit_scores is told[0] or progress.task == "heads":
             return  # heads alone are trained in no time
         told[0] = progress.exit_scores
-        percent = round(100 * progress.step / progress.steps)
-        last_alone = progress.stage == "last"
+        percent = round(100 * progress.done / (progress.total or 1))
+        last_alone = progress.task == "last"
         trial.report(progress.exit_scores[-1] if last_alone else mean(progress.exit_scores), 101 * number + percent)
         if percent < 100 and trial.should_prune():
             raise optuna.TrialPruned

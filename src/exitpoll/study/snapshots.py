@@ -9,13 +9,13 @@ from numpy.typing import NDArray
 from safetensors.numpy import load_file, save
 from transformers import PreTrainedTokenizerBase
 
+from exitpoll.data.progress import OnProgress, Progress
 from exitpoll.data.splits import Texts
 from exitpoll.files import write_bytes
 from exitpoll.models.model import EarlyExitModel
 from exitpoll.models.tokenizer import tokenize
 from exitpoll.study.run import LABELS
 from exitpoll.training.features import record_all_features
-from exitpoll.training.trainer import OnProgress, Progress
 
 WATCHED = 128  # texts
 SHARES = (0.02, 0.2, 1.0)  # of the steps
@@ -48,8 +48,8 @@ class Watch:
 
     def __call__(self, progress: Progress) -> None:
         """Look, if this is one of the moments, and pass on."""
-        steps = [max(1, round(share * progress.steps)) for share in SHARES]
-        if progress.stage in ("all", "alternating") and progress.step in steps and str(progress.step) not in self.kept:
-            self.kept[str(progress.step)] = record_all_features(self.model, self.texts, self.tokenizer)
+        steps = [max(1, round(share * (progress.total or 1))) for share in SHARES]
+        if progress.task in ("all", "alternating") and progress.done in steps and str(progress.done) not in self.kept:
+            self.kept[str(progress.done)] = record_all_features(self.model, self.texts, self.tokenizer)
             write_bytes(self.path, save({LABELS: np.asarray(self.texts.labels), **self.kept}))
         self.on_progress(progress)

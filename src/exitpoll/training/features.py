@@ -1,9 +1,10 @@
-"""Run a whole model over texts: what every exit says, or what every head would read."""
+"""Run a model over texts in batches: every exit's logits, or what every head reads."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
@@ -12,35 +13,38 @@ from numpy.typing import NDArray
 from torch import Tensor
 from transformers import PreTrainedTokenizerBase
 
-from exitpoll.data.batching import Advance, batches, pick
+from exitpoll.data.batching import batches, pick
+from exitpoll.data.progress import OnProgress, Progress, ignore
 from exitpoll.models.model import EarlyExitModel
 from exitpoll.models.tokenizer import TokenizedTexts
 
+BATCH_SIZE = 64
 
-def record_logits(
-    model: EarlyExitModel,
-    texts: TokenizedTexts,
-    tokenizer: PreTrainedTokenizerBase,
-    *,
-    batch_size: int = 64,
-    advance: Advance | None = None,
-) -> NDArray:
-    """Ask every exit about every text.
+
+@dataclass(frozen=True)
+class ExitBatch:
+    """A batch of texts at one exit."""
+
+    rows: NDArray  # (texts,) their numbers
+    exit_number: int  # from 0
+    hidden: Tensor  # (texts, tokens, width)
+    mask: Tensor | None  # (texts, tokens)
+
+
+def record_logits(model: EarlyExitModel, texts: TokenizedTexts, tokenizer: PreTrainedTokenizerBase) -> NDArray:
+    """Compute every exit's logits for every text.
 
     Args:
         model: The model.
         texts: The texts as token ids.
         tokenizer: Pads the batches.
-        batch_size: Texts in a batch.
-        advance: Called after every batch.
 
     Returns:
         Logits, (texts, exits, classes), in the order of the texts.
     """
     logits = np.zeros((len(texts), len(model.config.exit_layers), model.config.num_labels), dtype=np.float32)
-    with _evaluating(model):
-        for rows, tokens in _batches(texts, tokenizer, model.device, batch_size, advance):
-            logits[rows] = model(**tokens).exit_logits.float().cpu().numpy()
+    for batch in _walk(model, texts, tokenizer, ignore):
+        logits[batch.rows, batch.exit_number] = _logits(model, batch)
     return logits
 
 
@@ -50,74 +54,72 @@ def record_features(
     tokenizer: PreTrainedTokenizerBase,
     path: Path,
     *,
-    batch_size: int = 64,
-    advance: Advance | None = None,
+    on_progress: OnProgress = ignore,
 ) -> tuple[NDArray, NDArray]:
-    """Compute once what the heads below the last would read of every text, and what the last head says.
+    """Compute once what the heads below the last read of every text, and the logits of the last head.
 
     Args:
         model: The model.
         texts: The texts as token ids.
         tokenizer: Pads the batches.
         path: Where to keep the features, which may be larger than memory.
-        batch_size: Texts in a batch.
-        advance: Called after every batch.
+        on_progress: Called after every batch.
 
     Returns:
-        Features, (texts, exits - 1, width), mapped from disk, and the last exit's logits, (texts, classes).
+        Memory-mapped features, (texts, exits - 1, width), and the last exit's logits, (texts, classes).
     """
-    below = len(model.config.exit_layers) - 1
-    shape = (len(texts), below, model.config.encoder.hidden_size)
+    last = len(model.config.exit_layers) - 1
+    shape = (len(texts), last, model.config.encoder.hidden_size)
     features = np.lib.format.open_memmap(path, mode="w+", dtype=np.float32, shape=shape)
-    last = np.zeros((len(texts), model.config.num_labels), dtype=np.float32)
-    with _evaluating(model):
-        for rows, tokens in _batches(texts, tokenizer, model.device, batch_size, advance):
-            mask = tokens.get("attention_mask")
-            for number, hidden in model.walk_exits(tokens):
-                if number < below:
-                    features[rows, number] = model.pool(hidden, mask).float().cpu().numpy()
-                else:
-                    last[rows] = model.logits_at(number, hidden, mask).float().cpu().numpy()
-    return features, last
+    logits = np.zeros((len(texts), model.config.num_labels), dtype=np.float32)
+    for batch in _walk(model, texts, tokenizer, on_progress):
+        if batch.exit_number < last:
+            features[batch.rows, batch.exit_number] = _pooled(model, batch)
+        else:
+            logits[batch.rows] = _logits(model, batch)
+    return features, logits
 
 
-def record_all_features(
-    model: EarlyExitModel, texts: TokenizedTexts, tokenizer: PreTrainedTokenizerBase, *, batch_size: int = 64
-) -> NDArray:
+def record_all_features(model: EarlyExitModel, texts: TokenizedTexts, tokenizer: PreTrainedTokenizerBase) -> NDArray:
     """Compute what every head reads of every text.
 
     Args:
         model: The model.
         texts: The texts as token ids.
         tokenizer: Pads the batches.
-        batch_size: Texts in a batch.
 
     Returns:
         Features in half precision, (texts, exits, width).
     """
     shape = (len(texts), len(model.config.exit_layers), model.config.encoder.hidden_size)
     features = np.zeros(shape, dtype=np.float16)
-    with _evaluating(model):
-        for rows, tokens in _batches(texts, tokenizer, model.device, batch_size, None):
-            for number, hidden in model.walk_exits(tokens):
-                features[rows, number] = model.pool(hidden, tokens.get("attention_mask")).float().cpu().numpy()
+    for batch in _walk(model, texts, tokenizer, ignore):
+        features[batch.rows, batch.exit_number] = _pooled(model, batch)
     return features
 
 
-def _batches(
-    texts: TokenizedTexts,
-    tokenizer: PreTrainedTokenizerBase,
-    device: torch.device,
-    batch_size: int,
-    advance: Advance | None,
-) -> Iterator[tuple[NDArray, dict[str, Tensor]]]:
-    """Go through the texts in padded batches of like length."""
+def _walk(
+    model: EarlyExitModel, texts: TokenizedTexts, tokenizer: PreTrainedTokenizerBase, on_progress: OnProgress
+) -> Iterator[ExitBatch]:
+    """Run the texts, in padded batches of similar length, through all exits."""
     done = 0
-    for rows in batches(texts.lengths, batch_size):
-        yield rows, tokenizer.pad(dict(pick(texts.columns, rows)), return_tensors="pt").to(device)
-        done += len(rows)
-        if advance is not None:
-            advance(done, len(texts))
+    with _evaluating(model):
+        for rows in batches(texts.lengths, BATCH_SIZE):
+            tokens = tokenizer.pad(dict(pick(texts.columns, rows)), return_tensors="pt").to(model.device)
+            for number, hidden in model.walk_exits(tokens):
+                yield ExitBatch(rows, number, hidden, tokens.get("attention_mask"))
+            done += len(rows)
+            on_progress(Progress("features", done, len(texts)))
+
+
+def _logits(model: EarlyExitModel, batch: ExitBatch) -> NDArray:
+    """Compute the logits of an exit, (texts, classes)."""
+    return model.logits_at(batch.exit_number, batch.hidden, batch.mask).float().cpu().numpy()
+
+
+def _pooled(model: EarlyExitModel, batch: ExitBatch) -> NDArray:
+    """Compute what the head of an exit reads, (texts, width)."""
+    return model.pool(batch.hidden, batch.mask).float().cpu().numpy()
 
 
 @contextmanager

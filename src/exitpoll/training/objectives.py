@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
     from exitpoll.training.settings import TrainingSettings
 
-    Loss = Callable[[Tensor, Tensor], Tensor]  # logits (texts, exits, classes), labels -> loss ()
+Loss = Callable[["Tensor", "Tensor"], "Tensor"]  # logits (texts, exits, classes), labels -> loss ()
 
 
 @dataclass(frozen=True)

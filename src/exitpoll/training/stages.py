@@ -18,8 +18,10 @@ from transformers import (
     default_data_collator,
 )
 
+from exitpoll.data.progress import OnProgress, named
 from exitpoll.data.splits import Splits
 from exitpoll.models import losses
+from exitpoll.models.folder import JOURNAL
 from exitpoll.models.model import EarlyExitModel
 from exitpoll.models.tokenizer import TokenizedTexts
 from exitpoll.training.features import record_features
@@ -28,17 +30,8 @@ from exitpoll.training.journal import Journal
 from exitpoll.training.methods import SCHEDULES
 from exitpoll.training.objectives import Loss, loss_for
 from exitpoll.training.settings import TrainingSettings
-from exitpoll.training.trainer import (
-    ExitTrainer,
-    Interruptions,
-    OnProgress,
-    Progress,
-    last_checkpoint,
-    processes,
-    scorer,
-)
+from exitpoll.training.trainer import ExitTrainer, Interruptions, last_checkpoint, processes, scorer
 
-JOURNAL_NAME = "training.jsonl"
 NEVER = 10**12  # steps
 
 
@@ -53,7 +46,7 @@ class Job:
     splits: Splits
     settings: TrainingSettings
     work: Path
-    on_progress: OnProgress | None
+    on_progress: OnProgress
 
 
 def run_stages(job: Job) -> None:
@@ -120,12 +113,8 @@ STAGES = {"all": _train_all, "alternating": _train_alternating, "last": _train_l
 def _freeze(job: Job, texts: TokenizedTexts, split: str, folder: Path) -> FrozenTexts:
     """Compute the features of a split; every process for itself."""
     path = folder / f"{split}-{processes().process_index}.npy"
-
-    def advance(done: int, total: int) -> None:
-        if job.on_progress is not None:
-            job.on_progress(Progress(f"features of {split}", done, total))
-
-    features, last_logits = record_features(job.model, texts, job.tokenizer, path, advance=advance)
+    on_progress = named(f"features of {split}", job.on_progress)
+    features, last_logits = record_features(job.model, texts, job.tokenizer, path, on_progress=on_progress)
     assert texts.labels is not None
     return FrozenTexts(features, last_logits, texts.labels)
 
@@ -168,7 +157,7 @@ def _journal(job: Job, stage: str) -> Journal:
     settings = job.settings
     assert settings.diversity_weight is not None
     return Journal(
-        job.work / JOURNAL_NAME,
+        job.work / JOURNAL,
         stage=stage,
         problem_type=job.splits.problem_type,
         diversity_weight=settings.diversity_weight if settings.objective == "ensemble" else 0.0,

@@ -16,11 +16,14 @@ from typing import Any
 import torch
 from transformers import PreTrainedTokenizerBase, set_seed
 
+from exitpoll.data.progress import OnProgress, ignore
 from exitpoll.data.splits import Splits, Texts
 from exitpoll.decide.metrics import REGRESSION
 from exitpoll.errors import InputError
-from exitpoll.files import check_free, partial_of, publish, read_json, write_json, write_text
-from exitpoll.models.card import CARD, model_card
+from exitpoll.files import partial_of, publish, read_json, write_json, write_text
+from exitpoll.models.card import model_card
+from exitpoll.models.fingerprint import fingerprint_of, runtime_name
+from exitpoll.models.folder import CARD, JOURNAL, TRAINING, check_free_for_model
 from exitpoll.models.model import EarlyExitModel
 from exitpoll.models.tokenizer import TokenizedTexts, readable_length, tokenize
 from exitpoll.training.features import record_logits
@@ -28,10 +31,8 @@ from exitpoll.training.heads_only import check_heads_below
 from exitpoll.training.methods import SCHEDULES
 from exitpoll.training.objectives import loss_for
 from exitpoll.training.settings import TrainingSettings
-from exitpoll.training.stages import JOURNAL_NAME, Job, run_stages
-from exitpoll.training.trainer import OnProgress, exit_scores, processes
-
-SUMMARY_NAME = "training.json"
+from exitpoll.training.stages import Job, run_stages
+from exitpoll.training.trainer import exit_scores, processes
 
 
 @dataclass(frozen=True)
@@ -59,7 +60,7 @@ def train(
     *,
     resume: bool = False,
     overwrite: bool = False,
-    on_progress: OnProgress | None = None,
+    on_progress: OnProgress = ignore,
 ) -> Trained:
     """Train a model and write its folder, whole or not at all.
 
@@ -91,7 +92,7 @@ def train(
     train_texts, calibration, test = read(splits.train), read(splits.calibration), read(splits.test)
     everyone = processes()
     if everyone.is_main_process:
-        check_free(out, overwrite=overwrite)
+        check_free_for_model(out, overwrite=overwrite)
         _open_work(out, _fingerprint(model, splits, settings), resume=resume, overwrite=overwrite)
     everyone.wait_for_everyone()
     torch.set_flush_denormal(True)
@@ -227,21 +228,22 @@ def _write_folder(job: Job, out: Path, scores: dict[str, Any], result: Trained) 
     prepared = job.work / "finished"
     job.model.save_pretrained(prepared)
     job.tokenizer.save_pretrained(prepared)
-    shutil.copy(job.work / JOURNAL_NAME, prepared / JOURNAL_NAME)
+    shutil.copy(job.work / JOURNAL, prepared / JOURNAL)
     summary = {
         "exitpoll": version("exitpoll"),
         "settings": asdict(job.settings),
+        "source": {"fingerprint": fingerprint_of(job.model), "runtime": runtime_name(job.model.dtype)},
         "encoder": _name_of(job.model),
         "data": job.splits.source,
         "pairs": job.splits.is_pairs,
         "metric": job.splits.metric,
-        "layers": list(result.exit_layers),
+        "exit_layers": list(result.exit_layers),
         "scores": scores,
         "texts": {name: len(getattr(job.splits, name)) for name in ("train", "calibration", "test")},
         "truncated": result.truncated,
         "notes": list(result.notes),
         "seconds": round(result.seconds, 1),
     }
-    write_json(prepared / SUMMARY_NAME, summary)
+    write_json(prepared / TRAINING, summary)
     write_text(prepared / CARD, model_card(prepared, out.name))
-    publish(prepared, out)
+    publish(job.work, prepared.name, out)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +15,7 @@ from torch.utils.data import Sampler
 from transformers import EvalPrediction, Trainer, TrainerCallback, TrainerControl, TrainerState, TrainingArguments
 from transformers.trainer_pt_utils import get_length_grouped_indices
 
+from exitpoll.data.progress import OnProgress, Progress
 from exitpoll.decide.metrics import METRICS, predictions
 from exitpoll.errors import DivergedError
 from exitpoll.files import read_json
@@ -24,20 +24,6 @@ from exitpoll.training.journal import Journal
 from exitpoll.training.objectives import Loss
 
 Score = Callable[[EvalPrediction], dict[str, Any]]
-
-
-@dataclass(frozen=True)
-class Progress:
-    """Where a training stands."""
-
-    stage: str
-    step: int
-    steps: int
-    loss: float | None = None
-    exit_scores: Sequence[float] | None = None  # on the calibration split, when last scored
-
-
-OnProgress = Callable[[Progress], None]
 
 
 def processes() -> PartialState:
@@ -129,7 +115,7 @@ class ExitTrainer(Trainer):
         between: Loss | None,
         head_learning_rate: float,
         journal: Journal,
-        on_progress: OnProgress | None,
+        on_progress: OnProgress,
         **trainer_arguments: Any,
     ) -> None:
         """Add to a Trainer what it lacks.
@@ -205,9 +191,8 @@ class ExitTrainer(Trainer):
 
     def _report(self) -> None:
         """Say where the training stands."""
-        if self.on_progress is not None:
-            step, steps = self.state.global_step, self.state.max_steps
-            self.on_progress(Progress(self.journal.stage, step, steps, self.last_loss, self.exit_scores))
+        step, steps = self.state.global_step, self.state.max_steps
+        self.on_progress(Progress(self.journal.stage, step, steps, self.last_loss, self.exit_scores))
 
     def _diverged(self, what: str) -> DivergedError:
         """Say where a training went wrong and what is left of it."""

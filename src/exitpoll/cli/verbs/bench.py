@@ -44,9 +44,9 @@ def bench(
         out: The folder for bench.json and bench.png; none by default.
     """
     from exitpoll.benchmark.timing import BATCH_SIZES, benchmark, contestants
-    from exitpoll.cli.progress import counting_bar
+    from exitpoll.cli.progress import progress_bars
     from exitpoll.cli.tables import benchmark_table
-    from exitpoll.engine.loading import read_texts
+    from exitpoll.engine.inputs import read_texts
     from exitpoll.engine.record import given_texts
     from exitpoll.files import write_json
     from exitpoll.report.plots import draw_parts, save
@@ -59,9 +59,11 @@ def bench(
     runners = contestants(model, threads=threads)
     read = read_texts(runners[0].loaded, data, split, **vars(reading or Reading()))
     chosen = given_texts(read.texts)[:texts]
-    with counting_bar(errors, "timing") as advance:
+    with progress_bars(errors) as on_progress:
         sizes = batch_sizes or BATCH_SIZES
-        result = benchmark(runners, chosen, batch_sizes=sizes, rounds=rounds, compiled=compiled, advance=advance)
+        result = benchmark(
+            runners, chosen, batch_sizes=sizes, rounds=rounds, compiled=compiled, on_progress=on_progress
+        )
     console.print(benchmark_table(result))
     if out is None:
         return

@@ -45,14 +45,17 @@ def calibrate(
     """
     from exitpoll.decide.calibrate import calibrate as calibrate_trace
     from exitpoll.decide.trace import Trace
-    from exitpoll.engine.loading import check_same_model, exports_of, load_model, policy_path
+    from exitpoll.engine.loading import check_same_model, source_of
     from exitpoll.files import check_replaceable
     from exitpoll.models.card import write_card
+    from exitpoll.models.folder import exports_of, policy_path
     from exitpoll.report.wording import describe, not_finite
 
     recorded = Trace.load(trace)
     out = out or policy_path(model)
     check_replaceable(out, "strategy", "policy")
+    quieten_transformers()
+    check_same_model(model, source_of(model), trace, recorded.about)
     policy = calibrate_trace(
         recorded,
         strategy,
@@ -64,8 +67,6 @@ def calibrate(
         metric=metric,
         seed=seed,
     )
-    quieten_transformers()
-    check_same_model(model, load_model(model).source, trace, recorded.about)
     notes = ["note: this is a test split; keep it for exitpoll evaluate"] * (recorded.about.get("split") == "test")
     for line in (*describe(policy), *notes, *not_finite(recorded)):
         say(line)

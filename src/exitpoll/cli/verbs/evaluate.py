@@ -42,13 +42,15 @@ def evaluate(
         batch_size: Texts in a batch.
         out: A JSON file for all figures.
     """
-    from exitpoll.cli.progress import counting_bar
+    from exitpoll.cli.progress import progress_bars
     from exitpoll.decide.evaluate import evaluate as evaluate_trace
     from exitpoll.decide.policy import Policy
     from exitpoll.decide.trace import Trace
-    from exitpoll.engine.loading import check_same_model, load_model, policy_path, read_texts
+    from exitpoll.engine.inputs import read_texts
+    from exitpoll.engine.loading import check_same_model, load_model, source_of
     from exitpoll.engine.record import record_in_memory
     from exitpoll.files import check_replaceable, write_json
+    from exitpoll.models.folder import policy_path
     from exitpoll.report.wording import not_finite, same_texts
 
     if (data is None) == (trace is None):
@@ -61,14 +63,16 @@ def evaluate(
     chosen, groups = Policy.load(policy or policy_path(model)), None
     if trace is not None:
         recorded = Trace.load(trace)
-        check_same_model(model, load_model(model).source, trace, recorded.about)
+        check_same_model(model, source_of(model), trace, recorded.about)
     else:
         loaded = load_model(model)
-        chosen.check_source(loaded.source)
+        chosen.source.check_same(loaded.source)
         read = read_texts(loaded, str(data), split, **vars(reading or Reading()), group_column=by)
         groups = read.texts.groups
-        with counting_bar(errors, "recording") as advance:
-            recorded = record_in_memory(loaded, read.texts, about=read.about, batch_size=batch_size, advance=advance)
+        with progress_bars(errors) as on_progress:
+            recorded = record_in_memory(
+                loaded, read.texts, about=read.about, batch_size=batch_size, on_progress=on_progress
+            )
         for line in notes_of(read):
             say(line)
     evaluation = evaluate_trace(recorded, chosen, metric=metric, groups=groups)

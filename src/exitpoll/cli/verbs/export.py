@@ -36,15 +36,17 @@ def export(
         reading: Which columns to read.
         overwrite: Replace an older export.
     """
-    from exitpoll.cli.progress import stages_bar
-    from exitpoll.engine.loading import load_model, policy_path, read_texts
+    from exitpoll.cli.progress import progress_bars
+    from exitpoll.engine.inputs import read_texts
+    from exitpoll.engine.loading import load_model
     from exitpoll.export.export import deliver
+    from exitpoll.models.folder import policy_path
     from exitpoll.report.wording import delivered_in_words
 
     quieten_transformers()
     to = to or policy_path(model).with_name("onnx-int8" if int8 else "onnx")
     read = None if data is None else read_texts(load_model(model), data, split, **vars(reading or Reading()))
-    with stages_bar(errors) as on_progress:
+    with progress_bars(errors) as on_progress:
         delivered = deliver(
             model,
             to,

@@ -45,7 +45,7 @@ def predict(
         resume: Go on with a job that was cut off.
         overwrite: Replace an older output.
     """
-    from exitpoll.cli.progress import predicting_bar
+    from exitpoll.cli.progress import progress_bars
     from exitpoll.decide.policy import Policy
     from exitpoll.engine.engine import Engine
     from exitpoll.engine.predict import predict_file, predict_lines
@@ -66,7 +66,7 @@ def predict(
             sys.stdout.write(line)
             sys.stdout.flush()
         return
-    with predicting_bar(errors) as advance:
+    with progress_bars(errors) as on_progress:
         done = predict_file(
             engine,
             Path(input),
@@ -77,7 +77,7 @@ def predict(
             on_error=on_error,
             resume=resume,
             about={"model": str(Path(model).resolve()), "policy": engine.policy.to_dict()},
-            advance=advance,
+            on_progress=on_progress,
         )
     if done.skipped:
         say(f"note: {done.skipped} rows were skipped; the column error says why")

@@ -36,7 +36,7 @@ def quickstart(
         console.rule(f"{number} of {len(todo)}: {step.title}{' (done before)' if done else ''}", align="left")
         say(f"$ exitpoll {shlex.join(step.words)}")
         if not done and not _run(step.words) and step.otherwise:
-            say(f"so, without a promise:\n$ exitpoll {shlex.join(step.otherwise)}")
+            say(f"so, without a guarantee:\n$ exitpoll {shlex.join(step.otherwise)}")
             _run(step.otherwise)
         if step.words[0] == "predict":
             for line in answers_in_words(step.makes, _layers(folder / "model")):
@@ -62,6 +62,6 @@ def _run(words: list[str]) -> bool:
 
 def _layers(model: Path) -> int:
     """Count the layers of a trained model."""
-    from exitpoll.engine.loading import read_summary
+    from exitpoll.models.folder import read_training
 
-    return int(read_summary(model)["layers"][-1])
+    return int(read_training(model)["exit_layers"][-1])

@@ -35,8 +35,9 @@ def record(
         batch_size: Texts in a batch.
         overwrite: Replace an older trace.
     """
-    from exitpoll.cli.progress import counting_bar
-    from exitpoll.engine.loading import load_model, read_texts
+    from exitpoll.cli.progress import progress_bars
+    from exitpoll.engine.inputs import read_texts
+    from exitpoll.engine.loading import load_model
     from exitpoll.engine.record import record as record_trace
     from exitpoll.files import check_writable
     from exitpoll.report.wording import not_finite
@@ -45,8 +46,8 @@ def record(
     quieten_transformers()
     loaded = load_model(model)
     read = read_texts(loaded, data, split, **vars(reading or Reading()))
-    with counting_bar(errors, "recording") as advance:
-        trace = record_trace(loaded, read.texts, out, about=read.about, batch_size=batch_size, advance=advance)
+    with progress_bars(errors) as on_progress:
+        trace = record_trace(loaded, read.texts, out, about=read.about, batch_size=batch_size, on_progress=on_progress)
     first, last = (trace.about["milliseconds"][number] for number in (0, -1))
     timed = f"leaving at the first exit takes {first:.3g} ms, at the last {last:.3g} ms, one text at a time"
     for line in (*notes_of(read), *not_finite(trace), timed):

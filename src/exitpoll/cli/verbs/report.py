@@ -40,11 +40,13 @@ def report(
         out: The folder for report.html and its figures; report in the model folder by default.
     """
     from exitpoll.benchmark.timing import Benchmark
-    from exitpoll.cli.progress import counting_bar
+    from exitpoll.cli.progress import progress_bars
     from exitpoll.decide.policy import Policy
     from exitpoll.decide.trace import Trace
-    from exitpoll.engine.loading import check_same_model, load_model, policy_path, read_texts
+    from exitpoll.engine.inputs import read_texts
+    from exitpoll.engine.loading import check_same_model, load_model
     from exitpoll.engine.record import given_texts, record_in_memory
+    from exitpoll.models.folder import policy_path
     from exitpoll.report.html import check_installed, check_place, check_same_texts, gather, write_report
 
     quieten_transformers()
@@ -53,17 +55,19 @@ def report(
     check_place(out)
     chosen, timed = Policy.load(policy or policy_path(model)), None if bench is None else Benchmark.load(bench)
     loaded = load_model(model)
-    chosen.check_source(loaded.source)
+    chosen.source.check_same(loaded.source)
     if bench is not None and timed is not None:
-        check_same_model(model, {"fingerprint": loaded.runtime.fingerprint}, bench, timed.about)
+        check_same_model(model, loaded.source, bench, timed.about)
     read = read_texts(loaded, data, split, **vars(reading or Reading()))
     if trace is not None:
         recorded = Trace.load(trace)
         check_same_model(model, loaded.source, trace, recorded.about)
         check_same_texts(read.texts.labels, read.about, recorded)
     else:
-        with counting_bar(errors, "recording") as advance:
-            recorded = record_in_memory(loaded, read.texts, about=read.about, batch_size=batch_size, advance=advance)
+        with progress_bars(errors) as on_progress:
+            recorded = record_in_memory(
+                loaded, read.texts, about=read.about, batch_size=batch_size, on_progress=on_progress
+            )
     name, texts = Path(model).resolve().name, given_texts(read.texts)
     material = gather(name, loaded.label_names, chosen, recorded, texts, notes=notes_of(read), benchmark=timed)
     say(f"wrote {write_report(material, out)}")

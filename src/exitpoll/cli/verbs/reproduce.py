@@ -56,7 +56,7 @@ def reproduce(
         pooling: What a head reads.
         settings: How to train, the same for all methods.
     """
-    from exitpoll.cli.progress import training_bars
+    from exitpoll.cli.progress import progress_bars
     from exitpoll.report.plots import check_installed
     from exitpoll.study.paper import BINARY, MULTICLASS
     from exitpoll.study.plan import Plan, check_plan, check_settings, check_tasks, known_of, rows_named
@@ -93,13 +93,13 @@ def reproduce(
     trial = varied
     if drawn and varied is None and methods is None:
         trial = "mrpc" if "mrpc" in wanted else wanted[0]
-    with training_bars(errors) as on_progress:
+    with progress_bars(errors) as on_progress:
         outcomes, failed = reproduce_all(
             plan,
             out,
             with_tables=what != "figures",
             varied=trial,
-            advance=lambda number, total, run: say(f"run {number + 1} of {total}: {run.name}"),
+            on_run=lambda progress: say(f"run {progress.done + 1} of {progress.total}: {progress.task}"),
             on_progress=on_progress,
         )
     if what != "figures":

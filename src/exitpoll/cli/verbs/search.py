@@ -68,7 +68,7 @@ def search(
         out,
         seeds=plan.seeds,
         budget=budget,
-        advance=lambda number, total, words: say(f"trial {number + 1} of {total}: {words}"),
+        on_progress=lambda progress: say(f"trial {progress.done + 1} of {progress.total}: {progress.task}"),
     )
     say(f"best of {found.trials} trials ({found.pruned} ended early): {100 * found.score:.1f} on the calibration split")
     say(" ".join(f"--{name.replace('_', '-')} {value}" for name, value in found.settings.items()))

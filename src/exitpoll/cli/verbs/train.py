@@ -61,10 +61,10 @@ def train(
     import torch
     from transformers import set_seed
 
-    from exitpoll.cli.progress import training_bars
+    from exitpoll.cli.progress import progress_bars
     from exitpoll.data.demo import encoder_folder
     from exitpoll.data.splits import load_splits
-    from exitpoll.files import check_free
+    from exitpoll.models.folder import check_free_for_model
     from exitpoll.models.tokenizer import load_tokenizer
     from exitpoll.training.train import train as train_model
     from exitpoll.training.trainer import processes
@@ -72,7 +72,7 @@ def train(
     torch.set_flush_denormal(True)  # holds for threads that start later
     quieten_transformers()
     settings = _settings_for(settings or TrainingSettings(), encoder, classifier)
-    check_free(out, overwrite=overwrite)
+    check_free_for_model(out, overwrite=overwrite)
     splits = load_splits(
         data,
         **vars(reading or Reading()),
@@ -86,7 +86,7 @@ def train(
     model = _build(encoder, classifier, splits, shape)
     tokenizer = load_tokenizer(str(classifier if encoder is None else encoder_folder(encoder)))
     quiet = not processes().is_main_process
-    with training_bars(Console(stderr=True, quiet=quiet)) as on_progress:
+    with progress_bars(Console(stderr=True, quiet=quiet)) as on_progress:
         trained = train_model(
             model, tokenizer, splits, out, settings, resume=resume, overwrite=overwrite, on_progress=on_progress
         )

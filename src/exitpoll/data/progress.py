@@ -1,0 +1,38 @@
+"""Progress of long work: one dataclass and one callback for everything that reports it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+
+
+@dataclass(frozen=True)
+class Progress:
+    """How far a task has come."""
+
+    task: str  # what is being done; in training, the stage
+    done: int
+    total: int | None = None  # None where it is not known beforehand, as in prediction
+    loss: float | None = None  # of training
+    exit_scores: Sequence[float] | None = None  # of training: on the calibration split, when last scored
+    mean_depth: float | None = None  # of prediction
+
+
+OnProgress = Callable[[Progress], None]
+
+
+def ignore(progress: Progress) -> None:
+    """Show no progress."""
+
+
+def named(task: str, on_progress: OnProgress) -> OnProgress:
+    """Report progress under another name.
+
+    Args:
+        task: The name.
+        on_progress: Called with it.
+
+    Returns:
+        What to call with progress of any name.
+    """
+    return lambda progress: on_progress(replace(progress, task=task))

@@ -1,0 +1,103 @@
+"""Scores with confidence intervals, by bootstrap over the texts."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from exitpoll.decide.decisions import Decisions
+from exitpoll.decide.metrics import metric_named
+from exitpoll.decide.trace import CHUNK, Trace
+
+RESAMPLES = 2000
+INTERVAL = 0.95
+ROUNDING = 1e-12  # of sums
+
+
+@dataclass(frozen=True)
+class Estimate:
+    """A figure with its 95 % confidence interval."""
+
+    value: float
+    low: float
+    high: float
+
+    @property
+    def sign(self) -> int:
+        """1 or -1 where the whole interval is above or below zero, else 0."""
+        return int(self.low > ROUNDING) - int(self.high < -ROUNDING)
+
+
+def estimate(figures: NDArray) -> Estimate:
+    """Return the figure of the texts themselves with the percentile interval of the bootstrap samples.
+
+    Args:
+        figures: Of the texts themselves and of every bootstrap sample, (1 + samples,).
+
+    Returns:
+        The figure and its interval.
+    """
+    tail = 100 * (1 - INTERVAL) / 2
+    low, high = np.percentile(figures[1:], [tail, 100 - tail])
+    return Estimate(float(figures[0]), float(low), float(high))
+
+
+def estimate_share(events: NDArray) -> Estimate:
+    """Return the share of texts for which something holds, with the exact interval of Clopper and Pearson (1934).
+
+    Args:
+        events: 0 or 1 for each text, (texts,).
+
+    Returns:
+        The share and its interval, which is right also where all texts are alike and bootstrap samples are constant.
+    """
+    from scipy.stats import binomtest
+
+    interval = binomtest(int(events.sum()), len(events)).proportion_ci(confidence_level=INTERVAL)
+    return Estimate(float(events.mean()), float(interval.low), float(interval.high))
+
+
+def bootstrap_scores(
+    trace: Trace, decided: Sequence[Decisions], metric: str, *, resamples: int = RESAMPLES, seed: int = 0
+) -> list[NDArray]:
+    """Score decisions on the texts themselves and on bootstrap samples, the same for all of them.
+
+    Args:
+        trace: The texts, with labels.
+        decided: Decisions about these texts.
+        metric: What to score by.
+        resamples: How many bootstrap samples to draw.
+        seed: Seed of the draws.
+
+    Returns:
+        Scores of each, (1 + samples,).
+    """
+    gold, classes = trace.gold("an evaluation"), trace.logits.shape[-1]
+    scored_by = metric_named(metric, trace.problem_type, classes)
+    counts = [scored_by.counts(gold, decisions.answer, classes) for decisions in decided]
+    sums = _resample(np.concatenate(counts, axis=1), resamples, seed)  # (1 + samples, counts of all)
+    width = counts[0].shape[1]
+    return [scored_by.score(sums[:, start : start + width]) for start in range(0, width * len(decided), width)]
+
+
+def bootstrap_mean(values: NDArray, *, resamples: int = RESAMPLES, seed: int = 0) -> NDArray:
+    """Compute the mean of one number per text, and that of bootstrap samples: (1 + samples,)."""
+    return _resample(values[:, None], resamples, seed)[:, 0] / len(values)
+
+
+def _resample(counts: NDArray, resamples: int, seed: int) -> NDArray:
+    """Sum the counts of texts over the texts themselves and over bootstrap samples: (1 + samples, counts).
+
+    Texts with the same counts are drawn together: of classes there are few kinds, however many texts.
+    """
+    generator = np.random.default_rng(seed)
+    kinds, sizes = np.unique(counts, axis=0, return_counts=True)
+    sums = [sizes[None] @ kinds]
+    at_once = max(1, CHUNK // len(kinds))
+    for start in range(0, resamples, at_once):
+        samples = min(at_once, resamples - start)
+        sums.append(generator.multinomial(len(counts), sizes / len(counts), size=samples) @ kinds)
+    return np.concatenate(sums)

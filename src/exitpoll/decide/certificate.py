@@ -1,0 +1,245 @@
+"""Certificate: what a policy was calibrated for, what is guaranteed, and which model and texts that rests on."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field, fields
+from importlib.metadata import version
+from typing import Any, ClassVar, Literal, TypeVar, get_args
+
+import numpy as np
+
+from exitpoll.errors import InputError
+
+VERSION = 2  # of policy.json and its certificate
+
+Risk = Literal["disagreement", "accuracy"]
+
+
+@dataclass(frozen=True)
+class Speedup:
+    """Goal: the best score at least so many times as fast, in layers."""
+
+    kind: ClassVar[str] = "speedup"
+    at_least: float
+
+    def __post_init__(self) -> None:
+        """Check the number."""
+        if not 0 < self.at_least < np.inf:
+            raise InputError(f"speedup {self.at_least:g} must be above 0, and finite")
+
+    def __str__(self) -> str:
+        """Describe the goal."""
+        return f"at least {self.at_least:g} ×"
+
+
+@dataclass(frozen=True)
+class Latency:
+    """Goal: the best score within so many milliseconds a text, on average and one text at a time."""
+
+    kind: ClassVar[str] = "latency"
+    at_most_ms: float
+
+    def __post_init__(self) -> None:
+        """Check the number."""
+        if not 0 < self.at_most_ms < np.inf:
+            raise InputError(f"latency_ms {self.at_most_ms:g} must be above 0, and finite")
+
+    def __str__(self) -> str:
+        """Describe the goal."""
+        return f"at most {self.at_most_ms:g} ms"
+
+
+@dataclass(frozen=True)
+class Guarantee:
+    """Goal: the fastest policy whose risk is bounded, with a stated confidence.
+
+    Args:
+        risk: "disagreement", the share of texts whose answer differs from the full model's, or "accuracy", how much
+            lower the accuracy is than the full model's.
+        at_most: The bound.
+        confidence: The probability that a calibration on other texts of the same kind keeps the bound.
+    """
+
+    kind: ClassVar[str] = "guarantee"
+    risk: Risk = "disagreement"
+    at_most: float = 0.01
+    confidence: float = 0.95
+
+    def __post_init__(self) -> None:
+        """Check that the bound can be guaranteed at all."""
+        if self.risk not in get_args(Risk):
+            raise InputError(f"risk '{self.risk}' is unknown; choose one of: {', '.join(get_args(Risk))}")
+        if not 0 < self.at_most < 1:
+            raise InputError(f"max_drop {self.at_most:g} must be above 0 and below 1: 0.01 is one point")
+        if not 0 < self.confidence < 1:
+            raise InputError(f"confidence {self.confidence:g} must be above 0 and below 1: 0.95 is usual")
+
+    def __str__(self) -> str:
+        """Describe the guarantee in a sentence."""
+        share = f"{100 * self.at_most:.4g}"
+        if self.risk == "disagreement":
+            bound = f"answers differ from the full model's on at most {share} % of texts"
+        else:
+            bound = f"accuracy is at most {share} point{'' if share == '1' else 's'} below the full model's"
+        return f"{bound}, with {100 * self.confidence:g} % confidence"
+
+
+Goal = Speedup | Latency | Guarantee
+GOALS: dict[str, type[Goal]] = {goal.kind: goal for goal in (Speedup, Latency, Guarantee)}
+
+
+@dataclass(frozen=True)
+class Nearest:
+    """The smallest bound that the calibration texts could have proven for a policy worth having."""
+
+    guarantee: Guarantee
+    speedup: float
+
+
+@dataclass(frozen=True)
+class Source:
+    """Which model, runtime and texts a trace or a policy comes from; None where that is not known."""
+
+    fingerprint: str | None = None  # of the model's weights
+    runtime: str | None = None
+    data: str | None = None
+    split: str | None = None
+    metric: str | None = None
+    carried_from: str | None = None  # the runtime it was calibrated in, if an export took it over
+
+    @classmethod
+    def of(cls, about: Mapping[str, Any]) -> Source:
+        """Pick what is known of the source from a trace's metadata."""
+        return cls(**{name: about[name] for name in _SOURCE_FIELDS if name in about})
+
+    def check_same(self, other: Source) -> None:
+        """Refuse another model or runtime, as far as both are known.
+
+        Args:
+            other: What a policy is to be used for.
+        """
+        for name in ("fingerprint", "runtime"):
+            ours, theirs = getattr(self, name), getattr(other, name)
+            if None not in (ours, theirs) and ours != theirs:
+                raise InputError(
+                    f"the policy was calibrated for {name} {ours}, and this is {name} {theirs}: "
+                    "record and calibrate again"
+                )
+
+
+_SOURCE_FIELDS = tuple(field.name for field in fields(Source))
+
+
+@dataclass(frozen=True)
+class Certificate:
+    """The result of a calibration, kept in policy.json beside the policy it speaks of."""
+
+    goal: Goal
+    texts: int  # that the figures rest on
+    speedup: float  # in layers, on these texts
+    source: Source
+    met: bool = True  # False: no policy could be guaranteed, and this one never exits early
+    asked: str | Mapping[str, Any] = "best"  # the strategy that was asked for: a name, or a policy without threshold
+    metric: str | None = None  # of the scores; "agreement" with the full model where there were no labels
+    score: float | None = None
+    full_score: float | None = None  # of the full model
+    latency_ms: float | None = None  # mean milliseconds a text, for a latency
+    test: str | None = None  # the statistical test, for a guarantee
+    measured: float | None = None  # the risk on these texts
+    bound: float | None = None  # the upper bound of the risk, with the guarantee's confidence
+    nearest: Nearest | None = None  # what could be guaranteed instead, where the goal is not met
+    searched_on: int | None = None  # texts that strategies were searched or fitted on, beside those above
+    exitpoll: str = field(default_factory=lambda: version("exitpoll"))
+
+    @property
+    def guarantee(self) -> Guarantee | None:
+        """The guarantee that holds, if there is one."""
+        return self.goal if isinstance(self.goal, Guarantee) and self.met else None
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return plain values for JSON, without what is not known."""
+        plain = _without_none(asdict(self))
+        return {"version": VERSION, "goal": {"kind": self.goal.kind, **asdict(self.goal)}} | {
+            name: value for name, value in plain.items() if name != "goal"
+        }
+
+    @classmethod
+    def from_dict(cls, content: object) -> Certificate:
+        """Read what `to_dict` returned.
+
+        Args:
+            content: A JSON object.
+
+        Returns:
+            The certificate.
+        """
+        values = _checked_object(content, "certificate")
+        if values.pop("version", None) != VERSION:
+            raise InputError("the certificate is of another version: calibrate again")
+        goal = _checked_object(values.pop("goal", None), "goal of the certificate")
+        kind = goal.pop("kind", None)
+        if kind not in GOALS:
+            raise InputError(f"goal {kind!r} of the certificate is unknown; known goals: {', '.join(GOALS)}")
+        nearest = values.pop("nearest", None)
+        return _build(
+            cls,
+            values
+            | {
+                "goal": _build(GOALS[kind], goal),
+                "source": _build(Source, _checked_object(values.get("source"), "source of the certificate")),
+                "nearest": None if nearest is None else _nearest(nearest),
+            },
+        )
+
+
+T = TypeVar("T")
+_NUMBERS = (
+    *("at_least", "at_most_ms", "at_most", "confidence", "speedup"),
+    *("score", "full_score", "latency_ms", "measured", "bound", "texts", "searched_on"),
+)
+_KINDS: dict[str, Any] = {
+    **dict.fromkeys(("risk", "metric", "test", "exitpoll", *_SOURCE_FIELDS), str),
+    "met": bool,
+    "asked": str | Mapping,
+    "goal": Goal,
+    "source": Source,
+    "nearest": Nearest | None,
+    "guarantee": Guarantee,
+}
+
+
+def _nearest(content: object) -> Nearest:
+    """Read the nearest guarantee."""
+    values = _checked_object(content, "nearest of the certificate")
+    guarantee = _build(Guarantee, _checked_object(values.pop("guarantee", None), "nearest of the certificate"))
+    return _build(Nearest, values | {"guarantee": guarantee})
+
+
+def _checked_object(content: object, name: str) -> dict[str, Any]:
+    """Check that content is a JSON object, and copy it."""
+    if not isinstance(content, Mapping) or not all(isinstance(key, str) for key in content):
+        raise InputError(f"the {name} must be names with values, not {content!r:.60}")
+    return dict(content)
+
+
+def _build(cls: type[T], values: Mapping[str, Any]) -> T:
+    """Make one of the dataclasses above of plain values, each checked."""
+    for name, value in values.items():
+        if name in _NUMBERS:
+            valid = isinstance(value, int | float) and not isinstance(value, bool) and np.isfinite(value)
+        else:
+            valid = name in _KINDS and isinstance(value, _KINDS[name])
+        if not valid:
+            raise InputError(f"{name} {value!r:.60} is not what the certificate of a policy holds; calibrate again")
+    try:
+        return cls(**values)
+    except TypeError as error:  # a field is missing, or belongs to another goal
+        raise InputError(f"the certificate is broken ({error}); calibrate again") from error
+
+
+def _without_none(value: Any) -> Any:
+    """Drop empty fields, at any depth."""
+    if isinstance(value, Mapping):
+        return {key: _without_none(inner) for key, inner in value.items() if inner is not None}
+    return value

@@ -1,0 +1,83 @@
+"""Read texts as a model was trained to see them: the same splits, labels and columns."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal
+
+from exitpoll.data.splits import Texts, load_splits, load_texts
+from exitpoll.data.tasks import task_named
+from exitpoll.decide.metrics import DEFAULT_METRICS, REGRESSION
+from exitpoll.engine.runtime import LoadedModel
+from exitpoll.errors import InputError
+
+Split = Literal["train", "calibration", "test", "all"]
+
+
+@dataclass(frozen=True)
+class InputTexts:
+    """Texts for a model, with the metadata that their trace will carry."""
+
+    texts: Texts
+    about: Mapping[str, Any]  # data, split, task, metric
+    notes: tuple[str, ...] = ()  # what a reader of the numbers should know about the splits
+
+
+def read_texts(
+    loaded: LoadedModel,
+    data: str,
+    split: Split,
+    *,
+    task: str | None = None,
+    text_column: str | None = None,
+    pair_column: str | None = None,
+    label_column: str | None = None,
+    group_column: str | None = None,
+) -> InputTexts:
+    """Read a split as in training, with labels numbered as the model numbers them.
+
+    Args:
+        loaded: The model.
+        data: A file, a folder, a known task's name or a hub dataset's.
+        split: Which split; "all" takes a file as it is, with labels or without.
+        task: The known task whose metric to use, where neither the model's training nor the data's name says it.
+        text_column: The column of the text.
+        pair_column: The column of the second text of a pair.
+        label_column: The column of the label.
+        group_column: A column that names a group for every text.
+
+    Returns:
+        The texts.
+    """
+    problem_type = loaded.runtime.problem_type
+    columns: dict[str, Any] = {
+        "text_column": text_column,
+        "pair_column": pair_column,
+        "label_column": label_column,
+        "group_column": group_column,
+    }
+    named = task or Path(data).name
+    about = {"data": Path(data).name, "split": split, "task": named if task_named(named) else None}
+    metric = loaded.training.get("metric")
+    if split == "all":
+        texts = load_texts(data, label_names=list(loaded.label_names), problem_type=problem_type, **columns)
+        loaded.check_pairs(f"'{data}'", pairs=texts.second is not None)
+        return InputTexts(texts, about | {"metric": metric or DEFAULT_METRICS[problem_type]})
+    seed = loaded.training.get("settings", {}).get("seed")
+    splits = load_splits(
+        data,
+        task=task,
+        label_names=None if problem_type == REGRESSION else list(loaded.label_names),
+        problem_type=problem_type,
+        seed=seed if isinstance(seed, int) and seed >= 0 else 0,
+        **columns,
+    )
+    loaded.check_pairs(f"'{data}'", pairs=splits.is_pairs)
+    if splits.cut and not isinstance(seed, int):
+        raise InputError(
+            f"'{data}' has no {' or '.join(sorted(splits.cut))} split, and the seed with which training cut it from "
+            "train is not known; use a file and --split all"
+        )
+    return InputTexts(getattr(splits, split), about | {"metric": metric or splits.metric}, tuple(splits.notes))
