@@ -20,11 +20,11 @@ import torch
 
 from common import FIGURES, RESULTS, write_results
 from engine_tables import KINDS, kept_table, limit_table, plain_table, short_table
-from exitpoll import Policy, calibrate, evaluate, load_model
+from exitpoll import Policy, Texts, calibrate, evaluate, load_model
 from exitpoll.benchmark.timing import Benchmark, benchmark, contestants
 from exitpoll.engine.inputs import read_texts
 from exitpoll.engine.loading import find_folder
-from exitpoll.engine.record import given_texts, record, record_in_memory
+from exitpoll.engine.record import record, record_in_memory
 from exitpoll.export.export import deliver
 from exitpoll.report.plots import draw_parts, save
 
@@ -71,9 +71,9 @@ def scores(model: Path, data: str) -> dict[str, Any]:
 def measure(model: Path, data: str, texts: int, rounds: int, *, compiled: bool) -> tuple[Benchmark, dict[str, Any]]:
     """Time one task; batch 1 once more on its short texts alone."""
     runners = contestants(model, threads=torch.get_num_threads())
-    chosen = given_texts(read_texts(runners[0].loaded, data, "test").texts)[:texts]
+    chosen = list(read_texts(runners[0].loaded, data, "test").texts)[:texts]
     result = benchmark(runners, chosen, rounds=rounds, compiled=compiled)
-    tokens = runners[0].loaded.tokenize(chosen)["input_ids"]
+    tokens = runners[0].loaded.tokenize(Texts.of(chosen))["input_ids"]
     short = [text for text, ids in zip(chosen, tokens, strict=True) if len(ids) <= SHORT]
     alone = benchmark(runners, short, batch_sizes=[1], rounds=rounds) if len(short) >= ENOUGH else None
     return result, {} if alone is None else alone.to_dict()

@@ -21,7 +21,6 @@ from matplotlib.figure import Figure
 from common import FIGURES, write_results
 from exitpoll import load_model
 from exitpoll.engine.inputs import read_texts
-from exitpoll.engine.record import given_texts
 
 ROWS = (1_000, 3_000, 10_000, 30_000, 100_000)
 
@@ -80,7 +79,7 @@ def main() -> None:
     parser.add_argument("data")
     parser.add_argument("--rows", type=int, nargs="+", default=ROWS)
     chosen = parser.parse_args()
-    texts = [str(text) for text in given_texts(read_texts(load_model(chosen.model), chosen.data, "test").texts)]
+    texts = [str(text) for text in read_texts(load_model(chosen.model), chosen.data, "test").texts]
     found = []
     with tempfile.TemporaryDirectory() as scratch:
         source, out = Path(scratch) / "in.jsonl", Path(scratch) / "out.jsonl"

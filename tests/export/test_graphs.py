@@ -11,8 +11,9 @@ import pytest
 import torch
 
 from exitpoll import EarlyExitModel, Engine, InputError, Policy, Texts, load_model
+from exitpoll.decide.certificate import Source
 from exitpoll.engine.manifest import Manifest
-from exitpoll.engine.record import exit_logits, given_texts, record_in_memory
+from exitpoll.engine.record import exit_logits, record_in_memory
 from exitpoll.engine.torch_runtime import loaded_model
 from exitpoll.export import graphs as exporting
 from exitpoll.export import merge as assembling
@@ -34,7 +35,7 @@ def model(model_folder):
 @pytest.fixture(scope="module")
 def int8(stages_folder, tmp_path_factory):
     folder = tmp_path_factory.mktemp("int8")
-    quantize(stages_folder, folder, given_texts(TEXTS))
+    quantize(stages_folder, folder, TEXTS)
     assemble(folder)
     return folder
 
@@ -55,7 +56,7 @@ def test_an_export_says_what_the_model_says(model, model_folder, exported_folder
 
 def test_what_is_known_of_an_export(model, exported_folder):
     ready = load_model(exported_folder, "onnx")
-    assert ready.source == {"fingerprint": fingerprint_of(model), "runtime": "onnx float32"}
+    assert ready.source == Source(fingerprint=fingerprint_of(model), runtime="onnx float32")
     assert ready.label_names == ["bad", "good", "so-so"]
     assert ready.runtime.exit_layers == (1, 2, 3)
     assert not ready.runtime.shares_layers
@@ -65,8 +66,8 @@ def test_pairs_and_long_texts_are_tokenized_as_in_training(model, model_folder, 
     theirs, ours = load_model(exported_folder).tokenize, load_model(model_folder).tokenize
     long = " ".join(["good film"] * 200)
     for texts in (["good film"], [("good film", "the plot")], [long], [(long, "plot"), ("plot", long), (long, long)]):
-        expected = ours(texts)
-        for name, column in theirs(texts).items():
+        expected = ours(Texts.of(texts))
+        for name, column in theirs(Texts.of(texts)).items():
             assert column == expected[name]
 
 
@@ -152,7 +153,7 @@ class TestInt8:
     def test_what_a_text_is_answered_does_not_depend_on_its_company(self, int8):
         ready = load_model(int8, "onnx-int8")
         together = logits_of(ready)
-        alone = np.concatenate([exit_logits(ready.runtime, ready.tokenize([text])) for text in TEXTS.first])
+        alone = np.concatenate([exit_logits(ready.runtime, ready.tokenize(Texts([text]))) for text in TEXTS.first])
         np.testing.assert_allclose(together, alone, atol=1e-5)
 
     def test_it_is_smaller_and_has_another_name(self, exported_folder, int8):
@@ -190,7 +191,7 @@ class TestOpening:
 
     def test_a_policy_for_another_runtime_is_refused(self, exported_folder, model):
         certificate = certified(fingerprint=fingerprint_of(model), runtime="torch float32")
-        with pytest.raises(InputError, match="calibrated on runtime torch float32, and this is runtime onnx float32"):
+        with pytest.raises(InputError, match="calibrated for runtime torch float32, and this is runtime onnx float32"):
             Engine.load(exported_folder, policy=Policy("votes", 1, certificate=certificate))
 
     @pytest.mark.parametrize(

@@ -14,6 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from exitpoll.data.batching import Text, Tokens, batches, lengths_of, mask_of, padded, pick
+from exitpoll.data.splits import Texts
 from exitpoll.decide.policy import Policy
 from exitpoll.engine.runtime import LoadedModel
 from exitpoll.errors import InputError
@@ -71,7 +72,7 @@ def full_graph(loaded: LoadedModel, *, int8: bool = False, threads: int | None =
     from exitpoll.export.quantize import with_int8_weights
 
     assert isinstance(loaded.runtime, TorchRuntime)
-    padding, names = loaded.runtime.padding, list(loaded.tokenize(["a"]))
+    padding, names = loaded.runtime.padding, list(loaded.tokenize(Texts(["a"])))
     options = SessionOptions()
     options.log_severity_level = 3  # errors
     options.intra_op_num_threads = threads or loaded.runtime.threads
@@ -142,7 +143,7 @@ def _one_batch_after_another(loaded: LoadedModel, answer: Callable[[Tokens], NDA
 
     def run(texts: Sequence[Text], batch_size: int) -> NDArray:
         logits = np.zeros((len(texts), loaded.runtime.classes), dtype=np.float32)
-        tokens = loaded.tokenize(texts)
+        tokens = loaded.tokenize(Texts.of(texts))
         for rows in batches(lengths_of(tokens), batch_size):
             logits[rows] = answer(pick(tokens, rows))
         return logits

@@ -13,6 +13,7 @@ import numpy as np
 from exitpoll.benchmark.baselines import Way, full_graph, plain_transformers, truncated, whole_batch_waits
 from exitpoll.data.batching import Text, lengths_of
 from exitpoll.data.progress import OnProgress, Progress, ignore
+from exitpoll.data.splits import Texts
 from exitpoll.decide.policy import Policy
 from exitpoll.engine.engine import Engine
 from exitpoll.engine.loading import find_folder, load_model
@@ -167,7 +168,7 @@ def benchmark(
     runtime = runners[0].loaded.runtime
     return Benchmark(
         texts=len(texts),
-        mean_tokens=float(lengths_of(runners[0].loaded.tokenize(texts)).mean()),
+        mean_tokens=float(lengths_of(runners[0].loaded.tokenize(Texts.of(texts))).mean()),
         threads=runtime.threads,
         layers=runtime.exit_layers[-1],
         timings=timings,

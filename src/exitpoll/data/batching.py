@@ -7,19 +7,8 @@ from collections.abc import Iterator, Mapping, Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from exitpoll.errors import InputError
-
 Text = str | tuple[str, str]  # a text, or a pair
 Tokens = Mapping[str, Sequence[Sequence[int]]]  # input_ids, token_type_ids, …: (texts, tokens of each), unpadded
-
-
-def split_pairs(texts: Sequence[Text]) -> tuple[list[str], list[str] | None]:
-    """Part pairs into their first and their second texts; None for the second where texts stand alone."""
-    pairs = [isinstance(text, tuple) for text in texts]
-    if any(pairs) and not all(pairs):
-        raise InputError("some texts are pairs and some are not")
-    first = [text[0] if isinstance(text, tuple) else text for text in texts]
-    return first, [text[1] for text in texts if isinstance(text, tuple)] or None
 
 
 def lengths_of(tokens: Tokens) -> NDArray:

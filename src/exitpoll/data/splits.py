@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 import numpy as np
 from numpy.typing import NDArray
 
+from exitpoll.data.batching import Text
 from exitpoll.data.columns import LABEL_COLUMNS, Columns, Table, pick_columns, to_table
 from exitpoll.data.demo import EMBEDDED, read_embedded
 from exitpoll.data.labels import class_names, label_numbers, problem_of
@@ -32,9 +33,29 @@ class Texts:
     labels: NDArray | None = None  # (texts,) class numbers or values; (texts, classes) of 0 and 1 for multi-label
     groups: Sequence[str] | None = None  # (texts,), if a column of groups was asked for
 
+    @classmethod
+    def of(cls, texts: Sequence[Text]) -> Texts:
+        """Make unlabelled texts of strings, or of pairs of strings.
+
+        Args:
+            texts: Strings, or pairs of strings, but not both.
+
+        Returns:
+            The texts.
+        """
+        firsts = [text[0] if isinstance(text, tuple) else text for text in texts]
+        seconds = [text[1] for text in texts if isinstance(text, tuple)]
+        if seconds and len(seconds) < len(firsts):
+            raise InputError("some texts are pairs and some are not")
+        return cls(firsts, seconds or None)
+
     def __len__(self) -> int:
-        """Count the texts."""
+        """Return the number of texts."""
         return len(self.first)
+
+    def __iter__(self) -> Iterator[Text]:
+        """Iterate over the texts: strings, or pairs of strings."""
+        return iter(self.first) if self.second is None else zip(self.first, self.second, strict=True)
 
     def select(self, rows: NDArray) -> Texts:
         """Pick some texts, in the order given.

@@ -10,6 +10,7 @@ from pathlib import Path
 from numpy.typing import NDArray
 
 from exitpoll.data.batching import Text, batches, lengths_of, pick
+from exitpoll.data.splits import Texts
 from exitpoll.decide.metrics import MULTI_LABEL, REGRESSION
 from exitpoll.decide.policy import Policy
 from exitpoll.engine.loading import file_of, find_folder, load_model
@@ -44,7 +45,8 @@ class Engine:
         self.policy = policy or Policy(threshold=None, problem_type=self.runtime.problem_type)
         if self.policy.problem_type != self.runtime.problem_type:
             raise InputError(f"the policy is for {self.policy.problem_type}, the model for {self.runtime.problem_type}")
-        self.policy.source.check_same(model.source)
+        if self.policy.certificate is not None:  # the fingerprint of weights takes time to compute
+            self.policy.source.check_same(model.source)
         self.policy.check_exits(len(self.runtime.exit_layers))
 
     @classmethod
@@ -119,7 +121,7 @@ class Engine:
             for number, text in enumerate(window, start=done):
                 check_text(f"text {number}", text)
                 self.model.check_pairs(f"text {number}", pairs=isinstance(text, tuple))
-            tokens = self.model.tokenize(window)
+            tokens = self.model.tokenize(Texts.of(window))
             for rows in batches(lengths_of(tokens), batch_size):
                 yield Batch(rows + done, pick(tokens, rows))
             done += len(window)

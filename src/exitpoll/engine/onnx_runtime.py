@@ -12,7 +12,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from exitpoll.data.batching import Text, Tokens, lengths_of, mask_of, padded, split_pairs
+from exitpoll.data.batching import Tokens, lengths_of, mask_of, padded
+from exitpoll.data.splits import Texts
 from exitpoll.engine.manifest import Manifest
 from exitpoll.engine.runtime import LoadedModel
 from exitpoll.errors import InputError, MissingExtraError
@@ -162,7 +163,7 @@ def load_exported(folder: Path, threads: int | None = None) -> LoadedModel:
     return LoadedModel(runtime, _tokenize_with(folder, manifest), manifest.label_names)
 
 
-def _tokenize_with(folder: Path, manifest: Manifest) -> Callable[[Sequence[Text]], Tokens]:
+def _tokenize_with(folder: Path, manifest: Manifest) -> Callable[[Texts], Tokens]:
     """Turn texts into token ids as transformers does with the same tokenizer."""
     from tokenizers import Tokenizer
 
@@ -174,9 +175,8 @@ def _tokenize_with(folder: Path, manifest: Manifest) -> Callable[[Sequence[Text]
     tokenizer.enable_truncation(manifest.max_length, direction=manifest.truncation_side)
     with_types = "token_type_ids" in manifest.padding
 
-    def tokenize(texts: Sequence[Text]) -> Tokens:
-        first, second = split_pairs(texts)
-        encoded = tokenizer.encode_batch_fast(first if second is None else list(zip(first, second, strict=True)))
+    def tokenize(texts: Texts) -> Tokens:
+        encoded = tokenizer.encode_batch_fast(list(texts))
         tokens = {"input_ids": [each.ids for each in encoded]}
         return {**tokens, "token_type_ids": [each.type_ids for each in encoded]} if with_types else tokens
 

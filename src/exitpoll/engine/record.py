@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from exitpoll.data.batching import Text, Tokens, batches, lengths_of, pick
+from exitpoll.data.batching import Tokens, batches, lengths_of, pick
 from exitpoll.data.progress import OnProgress, Progress, ignore
 from exitpoll.data.splits import Texts
 from exitpoll.decide.trace import Trace, create
@@ -51,7 +51,7 @@ def record(
         raise InputError("there are no texts to record")
     if batch_size < 1:
         raise InputError(f"batch_size {batch_size} must be at least 1")
-    runtime, given = model.runtime, given_texts(texts)
+    runtime = model.runtime
     shapes: dict[str, Any] = {"logits": ((len(texts), len(runtime.exit_layers), runtime.classes), np.float32)}
     if texts.labels is not None:
         shapes["labels"] = (texts.labels.shape, texts.labels.dtype)
@@ -64,7 +64,7 @@ def record(
         **{name: version(name) for name in ("exitpoll", *_PACKAGES.get(runtime.name.split()[0], ()))},
         "threads": runtime.threads,
         "device": runtime.device,
-        "milliseconds": time_exits(runtime, model.tokenize([given[row] for row in sample])),
+        "milliseconds": time_exits(runtime, model.tokenize(texts.select(sample))),
         **(about or {}),
     }
     with create(path, shapes, exit_layers=runtime.exit_layers, about=known) as arrays:
@@ -72,7 +72,7 @@ def record(
             arrays["labels"][:] = texts.labels
         done = 0
         for start in range(0, len(texts), SHARD):
-            tokens = model.tokenize(given[start : start + SHARD])
+            tokens = model.tokenize(texts.select(np.arange(start, min(start + SHARD, len(texts)))))
             for rows in batches(lengths_of(tokens), batch_size):
                 arrays["logits"][start + rows] = exit_logits(runtime, pick(tokens, rows))
                 done += len(rows)
@@ -104,18 +104,6 @@ def record_in_memory(
         path = Path(scratch) / "trace.safetensors"
         trace = record(model, texts, path, about=about, batch_size=batch_size, on_progress=on_progress)
         return Trace(np.array(trace.logits), texts.labels, trace.exit_layers, trace.about)
-
-
-def given_texts(texts: Texts) -> list[Text]:
-    """Give texts or pairs one by one.
-
-    Args:
-        texts: The texts.
-
-    Returns:
-        What tokenizers and engines take.
-    """
-    return list(texts.first) if texts.second is None else list(zip(texts.first, texts.second, strict=True))
 
 
 def exit_logits(runtime: Runtime, tokens: Tokens) -> NDArray:

@@ -8,7 +8,8 @@ from typing import Any, Protocol
 
 from numpy.typing import NDArray
 
-from exitpoll.data.batching import Text, Tokens
+from exitpoll.data.batching import Tokens
+from exitpoll.data.splits import Texts
 from exitpoll.decide.certificate import Source
 from exitpoll.errors import InputError
 
@@ -55,7 +56,7 @@ class LoadedModel:
     """A model, ready to read texts."""
 
     runtime: Runtime
-    tokenize: Callable[[Sequence[Text]], Tokens]  # truncated as in training
+    tokenize: Callable[[Texts], Tokens]  # truncated as in training
     label_names: Sequence[str]  # the classes, in their order
     training: Mapping[str, Any] = field(default_factory=dict)  # summary of its training, from training.json
 

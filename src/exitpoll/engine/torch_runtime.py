@@ -20,7 +20,7 @@ from exitpoll.engine.runtime import LoadedModel
 from exitpoll.models.encoders import Context
 from exitpoll.models.fingerprint import fingerprint_of, runtime_name
 from exitpoll.models.model import EarlyExitModel
-from exitpoll.models.tokenizer import load_tokenizer, padding_of, readable_length, tokenize_all
+from exitpoll.models.tokenizer import encode, load_tokenizer, padding_of, readable_length
 
 
 @dataclass(frozen=True)
@@ -150,7 +150,7 @@ def loaded_model(
     config = model.config
     return LoadedModel(
         TorchRuntime(model, padding_of(tokenizer)),
-        partial(tokenize_all, tokenizer=tokenizer, max_length=readable_length(config.encoder, config.max_length)),
+        partial(encode, tokenizer=tokenizer, max_length=readable_length(config.encoder, config.max_length)),
         [config.id2label[number] for number in range(config.num_labels)],
         training or {},
     )

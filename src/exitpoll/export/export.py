@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import shutil
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from exitpoll.data.batching import Text
 from exitpoll.data.progress import OnProgress, ignore, named
 from exitpoll.data.splits import Texts
 from exitpoll.decide.calibrate import calibrate_for
@@ -16,7 +15,7 @@ from exitpoll.decide.certificate import Guarantee
 from exitpoll.decide.metrics import METRICS, predictions
 from exitpoll.decide.policy import Policy
 from exitpoll.decide.trace import Trace
-from exitpoll.engine.record import given_texts, record, record_in_memory
+from exitpoll.engine.record import record, record_in_memory
 from exitpoll.engine.runtime import LoadedModel
 from exitpoll.engine.torch_runtime import loaded_model
 from exitpoll.errors import InputError
@@ -81,7 +80,7 @@ def deliver(
     source, show = _Source(model), on_progress
     shutil.rmtree(work, ignore_errors=True)
     try:
-        exported, prepared = _write(source, work, None if texts is None else given_texts(texts), int8, show)
+        exported, prepared = _write(source, work, texts, int8, show)
         delivered = Delivered(to, exported.runtime.name, source.policy)
         if texts is not None:
             delivered = _measure(source, exported, texts, about or {}, prepared, delivered, show)
@@ -120,9 +119,7 @@ class _Source:
         self.summary = summary if read_training(Path(folder)) else None
 
 
-def _write(
-    source: _Source, work: Path, texts: Sequence[Text] | None, int8: bool, show: OnProgress
-) -> tuple[LoadedModel, Path]:
+def _write(source: _Source, work: Path, texts: Texts | None, int8: bool, show: OnProgress) -> tuple[LoadedModel, Path]:
     """Write the stages, and say where."""
     prepared = work / "float32"
     prepared.mkdir(parents=True)
@@ -130,7 +127,7 @@ def _write(
     if int8:
         whole, prepared = prepared, work / "int8"
         prepared.mkdir()
-        some = probe_texts(source.tokenizer, TEXTS) if texts is None else texts
+        some = Texts.of(probe_texts(source.tokenizer, TEXTS)) if texts is None else texts
         quantize(whole, prepared, some, on_progress=named("measuring ranges", show))
     if source.summary is not None:
         shutil.copy(source.summary, prepared)

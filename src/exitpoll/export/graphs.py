@@ -26,6 +26,7 @@ from transformers import PreTrainedTokenizerBase
 
 from exitpoll.data.batching import batches, lengths_of, pick
 from exitpoll.data.progress import OnProgress, Progress, ignore
+from exitpoll.data.splits import Texts
 from exitpoll.engine.manifest import Manifest
 from exitpoll.engine.onnx_runtime import load_exported
 from exitpoll.engine.record import exit_logits
@@ -330,8 +331,8 @@ def _as_arguments(module: nn.Module, shapes: list[dict[int, Any]]) -> tuple:
 
 def _compare(model: LoadedModel, exported: LoadedModel, texts: Sequence[str]) -> None:
     """Refuse an export that does not say what the model says."""
-    tokens = model.tokenize(texts)
-    for name, column in exported.tokenize(texts).items():
+    tokens = model.tokenize(Texts(texts))
+    for name, column in exported.tokenize(Texts(texts)).items():
         if list(map(list, column)) != list(map(list, tokens[name])):
             raise InputError(f"the exported tokenizer gives other {name} than transformers does")
     worst, largest = 0.0, 0.0

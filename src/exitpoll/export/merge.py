@@ -15,6 +15,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from exitpoll.data.splits import Texts
 from exitpoll.engine.manifest import Manifest
 from exitpoll.engine.onnx_runtime import load_exported
 from exitpoll.engine.record import exit_logits
@@ -61,7 +62,7 @@ def assemble(folder: Path) -> LoadedModel:
 
 def _answers(loaded: LoadedModel) -> NDArray:
     """Ask every exit about a few texts."""
-    return exit_logits(loaded.runtime, loaded.tokenize(PROBES))
+    return exit_logits(loaded.runtime, loaded.tokenize(Texts(PROBES)))
 
 
 def _shares(folder: Path, files: Sequence[str]) -> Iterator[list[str]]:

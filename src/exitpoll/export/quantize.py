@@ -11,7 +11,6 @@ from __future__ import annotations
 import logging
 import shutil
 import tempfile
-from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -19,8 +18,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from exitpoll.data.batching import Text, batches, lengths_of, pick
+from exitpoll.data.batching import batches, lengths_of, pick
 from exitpoll.data.progress import OnProgress, Progress, ignore
+from exitpoll.data.splits import Texts
 from exitpoll.engine.manifest import Manifest
 from exitpoll.engine.onnx_runtime import OnnxRuntime, load_exported
 from exitpoll.engine.runtime import LoadedModel
@@ -34,7 +34,7 @@ TEXTS = 512  # on which ranges are measured, at most
 BATCH = 16
 
 
-def quantize(source: Path, folder: Path, texts: Sequence[Text], *, on_progress: OnProgress = ignore) -> LoadedModel:
+def quantize(source: Path, folder: Path, texts: Texts, *, on_progress: OnProgress = ignore) -> LoadedModel:
     """Write an int8 export of a float32 export.
 
     Args:
@@ -46,13 +46,13 @@ def quantize(source: Path, folder: Path, texts: Sequence[Text], *, on_progress: 
     Returns:
         The export, loaded.
     """
-    if not texts:
+    if not len(texts):
         raise InputError("there are no texts to measure the ranges of activations on")
     manifest = Manifest.load(source)
     loaded = load_exported(source)
     assert isinstance(loaded.runtime, OnnxRuntime)
     stages = {name: _Measured(source / name) for name in {*manifest.layers, *manifest.heads}}
-    chosen = [texts[row] for row in np.linspace(0, len(texts) - 1, min(TEXTS, len(texts))).astype(int)]
+    chosen = texts.select(np.linspace(0, len(texts) - 1, min(TEXTS, len(texts))).astype(int))
     tokens, done = loaded.tokenize(chosen), 0
     for rows in batches(lengths_of(tokens), BATCH):
         state = loaded.runtime.embed(pick(tokens, rows))

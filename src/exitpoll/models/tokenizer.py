@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -11,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 from transformers import AutoTokenizer, PreTrainedConfig, PreTrainedTokenizerBase
 
-from exitpoll.data.batching import Text, Tokens, lengths_of, pick, split_pairs
+from exitpoll.data.batching import Tokens, lengths_of, pick
 from exitpoll.data.splits import Texts
 from exitpoll.errors import InputError
 
@@ -72,12 +71,12 @@ def load_tokenizer(name_or_folder: str | Path) -> PreTrainedTokenizerBase:
 
 
 def tokenize(texts: Texts, tokenizer: PreTrainedTokenizerBase, max_length: int) -> TokenizedTexts:
-    """Turn texts into token ids.
+    """Turn texts into token ids, and count those that are truncated.
 
     Args:
         texts: Single texts or pairs.
         tokenizer: The encoder's tokenizer.
-        max_length: Longest text kept, in tokens; what is longer is truncated and counted.
+        max_length: Longest text kept, in tokens.
 
     Returns:
         The token ids with the texts' labels.
@@ -85,40 +84,33 @@ def tokenize(texts: Texts, tokenizer: PreTrainedTokenizerBase, max_length: int) 
     least = tokenizer.num_special_tokens_to_add(pair=texts.second is not None) + 1
     if max_length < least:
         raise InputError(f"max_length {max_length} leaves no room for a word; it must be at least {least}")
-    encoded = tokenizer(
-        list(texts.first),
-        None if texts.second is None else list(texts.second),
-        truncation=True,
-        max_length=max_length,
-    )
-    full = [row for row, ids in enumerate(encoded["input_ids"]) if len(ids) == max_length]
-    return TokenizedTexts(
-        dict(encoded), texts.labels, _count_longer(texts.select(np.array(full, dtype=np.int64)), tokenizer, max_length)
-    )
+    columns = encode(texts, tokenizer, max_length)
+    full = [row for row, ids in enumerate(columns["input_ids"]) if len(ids) == max_length]
+    longer = _count_longer(texts.select(np.array(full, dtype=np.int64)), tokenizer, max_length)
+    return TokenizedTexts(columns, texts.labels, longer)
 
 
-def tokenize_all(texts: Sequence[Text], tokenizer: PreTrainedTokenizerBase, max_length: int) -> Tokens:
-    """Turn texts or pairs into token ids, as `tokenize` does, without counting what is truncated.
+def encode(texts: Texts, tokenizer: PreTrainedTokenizerBase, max_length: int | None = None) -> Tokens:
+    """Turn texts into token ids.
 
     Args:
-        texts: Texts, or pairs of texts, not both.
+        texts: Single texts or pairs.
         tokenizer: The encoder's tokenizer.
-        max_length: Longest text kept, in tokens.
+        max_length: Longest text kept, in tokens; nothing is truncated by default.
 
     Returns:
         Token ids and what goes with them, unpadded.
     """
-    first, second = split_pairs(texts)
-    return dict(tokenizer(first, second, truncation=True, max_length=max_length))
+    second = None if texts.second is None else list(texts.second)
+    truncate = max_length is not None
+    return dict(tokenizer(list(texts.first), second, truncation=truncate, max_length=max_length, verbose=truncate))
 
 
 def _count_longer(texts: Texts, tokenizer: PreTrainedTokenizerBase, max_length: int) -> int:
     """Count the texts that do not fit, among those that fill the length."""
     if not len(texts):
         return 0
-    second = None if texts.second is None else list(texts.second)
-    whole = tokenizer(list(texts.first), second, truncation=False, verbose=False)
-    return sum(len(ids) > max_length for ids in whole["input_ids"])
+    return sum(len(ids) > max_length for ids in encode(texts, tokenizer)["input_ids"])
 
 
 def readable_length(config: PreTrainedConfig, wanted: int) -> int:

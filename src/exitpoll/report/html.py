@@ -121,7 +121,7 @@ def write_report(material: Material, folder: Path) -> Path:
         for kind in ("png", "svg"):
             save(draw(), folder / f"{name}.{kind}")
     environment = Environment(
-        loader=PackageLoader("exitpoll", "templates"), autoescape=True, undefined=StrictUndefined, trim_blocks=True
+        loader=PackageLoader("exitpoll.report"), autoescape=True, undefined=StrictUndefined, trim_blocks=True
     )
     page = environment.get_template(PAGE).render(
         **_content(material), figures={name: as_svg(draw, name, TITLES[name]) for name, draw in figures.items()}

@@ -47,7 +47,6 @@ def bench(
     from exitpoll.cli.progress import progress_bars
     from exitpoll.cli.tables import benchmark_table
     from exitpoll.engine.inputs import read_texts
-    from exitpoll.engine.record import given_texts
     from exitpoll.files import write_json
     from exitpoll.report.plots import draw_parts, save
 
@@ -58,7 +57,7 @@ def bench(
     quieten_transformers()
     runners = contestants(model, threads=threads)
     read = read_texts(runners[0].loaded, data, split, **vars(reading or Reading()))
-    chosen = given_texts(read.texts)[:texts]
+    chosen = list(read.texts)[:texts]
     with progress_bars(errors) as on_progress:
         sizes = batch_sizes or BATCH_SIZES
         result = benchmark(

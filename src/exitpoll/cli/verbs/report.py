@@ -45,7 +45,7 @@ def report(
     from exitpoll.decide.trace import Trace
     from exitpoll.engine.inputs import read_texts
     from exitpoll.engine.loading import check_same_model, load_model
-    from exitpoll.engine.record import given_texts, record_in_memory
+    from exitpoll.engine.record import record_in_memory
     from exitpoll.models.folder import policy_path
     from exitpoll.report.html import check_installed, check_place, check_same_texts, gather, write_report
 
@@ -68,6 +68,6 @@ def report(
             recorded = record_in_memory(
                 loaded, read.texts, about=read.about, batch_size=batch_size, on_progress=on_progress
             )
-    name, texts = Path(model).resolve().name, given_texts(read.texts)
+    name, texts = Path(model).resolve().name, list(read.texts)
     material = gather(name, loaded.label_names, chosen, recorded, texts, notes=notes_of(read), benchmark=timed)
     say(f"wrote {write_report(material, out)}")
