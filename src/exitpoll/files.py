@@ -11,6 +11,8 @@ from typing import Any
 
 from exitpoll.errors import InputError
 
+JsonObject = dict[str, Any]
+
 REPLACED = "replaced"  # inside the work folder: an older folder, until the new one is in its place
 
 
@@ -129,7 +131,7 @@ def write_bytes(path: Path, content: bytes) -> None:
         aside.unlink(missing_ok=True)
 
 
-def read_json(path: Path) -> dict[str, Any] | None:
+def read_json(path: Path) -> JsonObject | None:
     """Read a JSON object; None if there is none or it is broken."""
     try:
         content = json.loads(path.read_text(encoding="utf-8"))

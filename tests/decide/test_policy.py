@@ -250,7 +250,7 @@ class TestRefusals:
             Policy("learned", 0.9).decide(TRACE)
 
     def test_temperatures_for_fewer_exits(self):
-        with pytest.raises(InputError, match="2 temperatures were given for 4 exits; give one for each"):
+        with pytest.raises(InputError, match="2 temperatures were given for 4 exits; give one per exit"):
             Policy("max_prob", 0.9, {"temperatures": [1.0, 2.0]}).decide(TRACE)
 
     @pytest.mark.parametrize(
@@ -283,7 +283,7 @@ class TestRefusals:
             (
                 "learned",
                 {"coefficients": [[1.0, 2.0]], "intercepts": [0.0]},
-                "must be a list with 4 numbers for each exit",
+                "must be a list with 4 numbers per exit",
             ),
             ("learned", {"coefficients": [[float("nan")] * 4], "intercepts": [0.0]}, "must be a list with 4 numbers"),
             ("votes", {"k": 10**400}, "must be a number between 0 and 1"),

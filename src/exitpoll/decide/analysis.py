@@ -118,7 +118,7 @@ def _confidence(trace: Trace) -> NDArray:
 
 @dataclass(frozen=True)
 class Thinking:
-    """What continuing to the last exit changes for the texts at each exit, as shares of all texts."""
+    """What continuing to the last exit changes for the texts at an exit, as shares of all texts."""
 
     lost: NDArray  # (exits,) right here, wrong at the end: overthinking
     gained: NDArray  # (exits,) wrong here, right at the end: underthinking
@@ -159,7 +159,7 @@ def calibration_error(trace: Trace, bins: int = 15) -> NDArray:
 
 
 def _bins(column: NDArray, bins: int) -> list[NDArray]:
-    """Return which texts are in each bin."""
+    """Return the texts of every bin."""
     return [column == number for number in range(bins)]
 
 
@@ -224,7 +224,7 @@ def error_correlation(trace: Trace) -> NDArray:
 
 
 def _contingency(right: NDArray) -> tuple[NDArray, NDArray, NDArray, NDArray]:
-    """Count texts on which both, the first, the second, or none of two exits is right: (exits, exits) each."""
+    """Count texts on which both, the first, the second, or none of two exits is right: four (exits, exits)."""
     yes, no = right.astype(np.float64), (~right).astype(np.float64)
     return yes.T @ yes, yes.T @ no, no.T @ yes, no.T @ no
 

@@ -49,7 +49,7 @@ def estimate_share(events: NDArray) -> Estimate:
     """Return the share of texts for which something holds, with the exact interval of Clopper and Pearson (1934).
 
     Args:
-        events: 0 or 1 for each text, (texts,).
+        events: 0 or 1 for every text, (texts,).
 
     Returns:
         The share and its interval, which is right also where all texts are alike and bootstrap samples are constant.
@@ -73,7 +73,7 @@ def bootstrap_scores(
         seed: Seed of the draws.
 
     Returns:
-        Scores of each, (1 + samples,).
+        An array of scores, (1 + samples,), for each of them.
     """
     gold, classes = trace.gold("an evaluation"), trace.logits.shape[-1]
     scored_by = metric_named(metric, trace.problem_type, classes)

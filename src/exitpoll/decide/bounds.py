@@ -16,7 +16,7 @@ def binomial(losses: NDArray, limit: float, confidence: float) -> float:
     """Test P(loss) > limit exactly: the probability of so few losses if the risk were at the limit.
 
     Args:
-        losses: 0 or 1 for each text, (texts,).
+        losses: 0 or 1 for every text, (texts,).
         limit: The risk to be refuted.
         confidence: Not needed here.
 
@@ -56,7 +56,7 @@ def betting(losses: NDArray, limit: float, confidence: float) -> float:
     count = np.arange(1, len(shares) + 1)
     running = (0.5 + np.cumsum(shares)) / (count + 1)
     variance = (0.25 + np.cumsum((shares - running) ** 2)) / (count + 1)
-    known = np.concatenate([[0.25], variance[:-1]])  # what was known before each text
+    known = np.concatenate([[0.25], variance[:-1]])  # what was known before the text
     stake = np.minimum(np.sqrt(2 * np.log(1 / (1 - confidence)) / (max(len(shares), 1) * known)), 0.75 / (1 - mean))
     wealth = np.cumsum(np.log1p(stake * (mean - shares)))  # its logarithm
     return float(np.exp(-max(wealth.max(initial=0.0), 0.0)))

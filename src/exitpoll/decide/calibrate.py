@@ -1,18 +1,17 @@
 """From a trace to a policy: for a speed-up, for a latency, or for a risk that is bounded with a stated confidence.
 
 The guarantee is Learn-then-Test (Angelopoulos et al., 2021) with a fixed sequence: policies are tested one after
-another, the most cautious first, each against the hypothesis that its risk is above the limit, and testing stops at
-the first that cannot be rejected. As long as the order of the policies does not depend on the texts they are tested on,
-the probability that the chosen one breaks the limit is at most 1 − confidence, whatever the model, for texts drawn as
-the calibration texts were. A single strategy is tested over a grid of thresholds fixed beforehand, on all texts.
-Several strategies, or one that must be fitted, are searched on one half of the texts for the front of risk against
-speed-up, and that front is tested on the other half (Pareto Testing, Laufer-Goldshtein et al., 2023).
+another, the most cautious first, against the hypothesis that the risk is above the limit, and testing stops at the
+first that cannot be rejected. As long as the order of the policies does not depend on the texts they are tested on, the
+probability that the chosen one breaks the limit is at most 1 − confidence, whatever the model, for texts drawn as the
+calibration texts were. A single strategy is tested over a grid of thresholds fixed beforehand, on all texts. Several
+strategies, or one that must be fitted, are searched on one half of the texts for the front of risk against speed-up,
+and that front is tested on the other half (Pareto Testing, Laufer-Goldshtein et al., 2023).
 """
 
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -27,6 +26,7 @@ from exitpoll.decide.strategies import strategy_named
 from exitpoll.decide.sweep import POINTS, best_point, curve_of, front_of, sweep
 from exitpoll.decide.trace import Trace
 from exitpoll.errors import InputError
+from exitpoll.files import JsonObject
 
 LEAST_TEXTS = 20  # to calibrate a guarantee on
 
@@ -106,7 +106,7 @@ def calibrate_for(
     return replace(policy, certificate=replace(policy.certificate, asked=_asked(strategy)))
 
 
-def _asked(strategy: str | Policy) -> str | dict[str, Any]:
+def _asked(strategy: str | Policy) -> str | JsonObject:
     """Return what was asked for, as the certificate keeps it."""
     if isinstance(strategy, str):
         return strategy
@@ -165,7 +165,7 @@ def _out_of_reach(goal: Speedup | Latency, costs: NDArray) -> str:
 
 
 def milliseconds(trace: Trace) -> list[float]:
-    """Return how long it takes to leave at each exit.
+    """Return how long it takes to leave at every exit.
 
     Args:
         trace: A trace whose recording measured that.

@@ -10,10 +10,12 @@ from typing import Any, ClassVar, Literal, TypeVar, get_args
 import numpy as np
 
 from exitpoll.errors import InputError
+from exitpoll.files import JsonObject
 
 VERSION = 2  # of policy.json and its certificate
 
 Risk = Literal["disagreement", "accuracy"]
+Metadata = Mapping[str, Any]  # of a trace or another file: fingerprint, runtime, data, split, metric, …
 
 
 @dataclass(frozen=True)
@@ -109,7 +111,7 @@ class Source:
     carried_from: str | None = None  # the runtime it was calibrated in, if an export took it over
 
     @classmethod
-    def of(cls, about: Mapping[str, Any]) -> Source:
+    def of(cls, about: Metadata) -> Source:
         """Pick what is known of the source from a trace's metadata."""
         return cls(**{name: about[name] for name in _SOURCE_FIELDS if name in about})
 
@@ -140,7 +142,7 @@ class Certificate:
     speedup: float  # in layers, on these texts
     source: Source
     met: bool = True  # False: no policy could be guaranteed, and this one never exits early
-    asked: str | Mapping[str, Any] = "best"  # the strategy that was asked for: a name, or a policy without threshold
+    asked: str | Metadata = "best"  # the strategy that was asked for: a name, or a policy without threshold
     metric: str | None = None  # of the scores; "agreement" with the full model where there were no labels
     score: float | None = None
     full_score: float | None = None  # of the full model
@@ -157,7 +159,7 @@ class Certificate:
         """The guarantee that holds, if there is one."""
         return self.goal if isinstance(self.goal, Guarantee) and self.met else None
 
-    def to_dict(self) -> dict[str, Any]:
+    def to_dict(self) -> JsonObject:
         """Return plain values for JSON, without what is not known."""
         plain = _without_none(asdict(self))
         return {"version": VERSION, "goal": {"kind": self.goal.kind, **asdict(self.goal)}} | {
@@ -198,7 +200,7 @@ _NUMBERS = (
     *("at_least", "at_most_ms", "at_most", "confidence", "speedup"),
     *("score", "full_score", "latency_ms", "measured", "bound", "texts", "searched_on"),
 )
-_KINDS: dict[str, Any] = {
+_KINDS: JsonObject = {
     **dict.fromkeys(("risk", "metric", "test", "exitpoll", *_SOURCE_FIELDS), str),
     "met": bool,
     "asked": str | Mapping,
@@ -216,15 +218,15 @@ def _nearest(content: object) -> Nearest:
     return _build(Nearest, values | {"guarantee": guarantee})
 
 
-def _checked_object(content: object, name: str) -> dict[str, Any]:
+def _checked_object(content: object, name: str) -> JsonObject:
     """Check that content is a JSON object, and copy it."""
     if not isinstance(content, Mapping) or not all(isinstance(key, str) for key in content):
         raise InputError(f"the {name} must be names with values, not {content!r:.60}")
     return dict(content)
 
 
-def _build(cls: type[T], values: Mapping[str, Any]) -> T:
-    """Make one of the dataclasses above of plain values, each checked."""
+def _build(cls: type[T], values: JsonObject) -> T:
+    """Make one of the dataclasses above of plain values, and check them."""
     for name, value in values.items():
         if name in _NUMBERS:
             valid = isinstance(value, int | float) and not isinstance(value, bool) and np.isfinite(value)
@@ -238,8 +240,10 @@ def _build(cls: type[T], values: Mapping[str, Any]) -> T:
         raise InputError(f"the certificate is broken ({error}); calibrate again") from error
 
 
-def _without_none(value: Any) -> Any:
+def _without_none(values: JsonObject) -> JsonObject:
     """Drop empty fields, at any depth."""
-    if isinstance(value, Mapping):
-        return {key: _without_none(inner) for key, inner in value.items() if inner is not None}
-    return value
+    return {
+        key: _without_none(value) if isinstance(value, dict) else value
+        for key, value in values.items()
+        if value is not None
+    }

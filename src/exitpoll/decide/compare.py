@@ -7,14 +7,15 @@ import io
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from functools import cached_property
-from typing import Any
 
 import numpy as np
 
 from exitpoll.decide.analysis import oracles, static_exit
+from exitpoll.decide.certificate import Metadata
 from exitpoll.decide.decisions import Decisions
 from exitpoll.decide.sweep import Curve, best_point
 from exitpoll.decide.trace import Trace
+from exitpoll.files import JsonObject
 
 SPEEDUPS = (1.3, 1.5, 2.0, 2.5, 3.0, 4.0)
 
@@ -38,11 +39,11 @@ class Comparison:
     curves: Sequence[Curve]
     static_exits: Sequence[Point]  # all texts leave at the same exit
     oracles: Sequence[Point]
-    about: Mapping[str, Any]
+    about: Metadata
 
     @cached_property
     def best(self) -> dict[str, list[tuple[Curve, int] | None]]:
-        """Of every strategy, whatever its settings, the best point at each of `SPEEDUPS` or faster; None if never."""
+        """Of every strategy, whatever its settings, the best points at `SPEEDUPS` or faster; None if never."""
         names = dict.fromkeys(curve.strategy for curve in self.curves)
         by_name = {name: [curve for curve in self.curves if curve.strategy == name] for name in names}
         return {name: [best_point(curves, speedup) for speedup in SPEEDUPS] for name, curves in by_name.items()}
@@ -57,13 +58,13 @@ class Comparison:
 
     @property
     def best_static(self) -> list[float]:
-        """The best score of a static exit at each of `SPEEDUPS` or faster."""
+        """The best scores of a static exit at `SPEEDUPS` or faster."""
         return [
             max((point.score for point in self.static_exits if point.speedup >= speedup), default=float("nan"))
             for speedup in SPEEDUPS
         ]
 
-    def to_dict(self) -> dict[str, Any]:
+    def to_dict(self) -> JsonObject:
         """Return plain values for JSON; a score that is never reached is null."""
         return {
             "texts": self.texts,
@@ -123,7 +124,7 @@ def _points(decided: Mapping[str, Decisions], metric: str) -> list[Point]:
     return [Point(name, decisions.score(metric), decisions.speedup) for name, decisions in decided.items()]
 
 
-def _point_to_dict(pair: tuple[Curve, int] | None) -> dict[str, Any] | None:
+def _point_to_dict(pair: tuple[Curve, int] | None) -> JsonObject | None:
     """Return a point with the policy to decide by, as plain values."""
     if pair is None:
         return None
@@ -137,7 +138,7 @@ def _point_to_dict(pair: tuple[Curve, int] | None) -> dict[str, Any] | None:
     }
 
 
-def _curve_to_dict(curve: Curve) -> dict[str, Any]:
+def _curve_to_dict(curve: Curve) -> JsonObject:
     """Return a curve as plain values."""
     return {
         "strategy": curve.strategy,

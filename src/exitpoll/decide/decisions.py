@@ -28,7 +28,7 @@ class Decisions:
 
     @cached_property
     def depth(self) -> NDArray:
-        """Layers that were run for each text, (texts,)."""
+        """Layers that were run for the texts, (texts,)."""
         return np.asarray(self.exit_layers)[self.exit]
 
     @property
@@ -38,7 +38,7 @@ class Decisions:
 
     @property
     def histogram(self) -> dict[int, int]:
-        """Number of texts that left after each layer with an exit."""
+        """Number of texts that left, by layer with an exit."""
         counts = np.bincount(self.exit, minlength=len(self.exit_layers))
         return {int(layer): int(count) for layer, count in zip(self.exit_layers, counts, strict=True)}
 
@@ -69,7 +69,7 @@ def probability_of(logits: NDArray, answer: NDArray, problem_type: str) -> NDArr
     """Return the probability that a head gives to an answer.
 
     Args:
-        logits: Of one exit for each text, (texts, classes).
+        logits: Of one exit per text, (texts, classes).
         answer: The answers.
         problem_type: As in transformers.
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -25,6 +24,7 @@ from exitpoll.decide.metrics import REGRESSION, agreement
 from exitpoll.decide.policy import Policy
 from exitpoll.decide.trace import Trace
 from exitpoll.errors import InputError
+from exitpoll.files import JsonObject
 
 MOST_GROUPS = 100
 
@@ -56,11 +56,11 @@ class Evaluation:
     metric: str  # or "agreement" with the full model, where there are no labels
     texts: int
     rows: Sequence[Measurement]  # the policy, the full model, every static exit, the oracles
-    depths: Mapping[int, int]  # number of texts that left after each layer
+    depths: Mapping[int, int]  # number of texts that left, by layer
     guarantee: GuaranteeCheck | None
     groups: Mapping[str, Evaluation]  # the same for groups of the texts
 
-    def to_dict(self) -> dict[str, Any]:
+    def to_dict(self) -> JsonObject:
         """Return plain values, for JSON."""
         return asdict(self)
 
@@ -80,7 +80,7 @@ def evaluate(
         trace: Every exit's logits on them; without labels, agreement with the full model is measured.
         policy: When to exit.
         metric: What to score by; the task's by default.
-        groups: The group of each text, if every group is to be measured too: does early exit cost one of them more?
+        groups: The groups of the texts, if every group is to be measured too: does early exit cost one of them more?
         resamples: How many bootstrap samples the intervals rest on.
         seed: Seed of these samples.
 
@@ -118,7 +118,7 @@ def _decide(trace: Trace, policy: Policy, *, with_oracles: bool) -> dict[str, De
 def _measure(
     trace: Trace, decided: Mapping[str, Decisions], metric: str, resamples: int, seed: int
 ) -> list[Measurement]:
-    """Score all decisions, each also against the full model."""
+    """Score all decisions, also against the full model."""
     scores = bootstrap_scores(trace, list(decided.values()), metric, resamples=resamples, seed=seed)
     by_name, full = dict(zip(decided, scores, strict=True)), decided["full model"]
     return [

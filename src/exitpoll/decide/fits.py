@@ -7,19 +7,19 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Callable
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from exitpoll.decide.numerics import after_first, highest_class, log_softmax, run_length
+from exitpoll.decide.settings import Settings
 
-Fit = Callable[[NDArray, NDArray], dict[str, Any]]  # (logits, target classes) -> settings
+Fit = Callable[[NDArray, NDArray], Settings]  # (logits, target classes) -> settings
 
-FEATURES = ("margin", "entropy", "run", "votes")  # more did not help; depth is covered by one fit for each exit
+FEATURES = ("margin", "entropy", "run", "votes")  # more did not help; depth is covered by one fit per exit
 
 
-def fit_temperatures(logits: NDArray, target: NDArray) -> dict[str, Any]:
+def fit_temperatures(logits: NDArray, target: NDArray) -> Settings:
     """Fit for every exit the temperature at which its probabilities are best calibrated (Guo et al., 2017).
 
     Args:
@@ -42,7 +42,7 @@ def fit_temperatures(logits: NDArray, target: NDArray) -> dict[str, Any]:
     return {"temperatures": [_rounded(np.exp(log_temperature)) for log_temperature in best]}
 
 
-def fit_logistic(logits: NDArray, target: NDArray) -> dict[str, Any]:
+def fit_logistic(logits: NDArray, target: NDArray) -> Settings:
     """Fit for every exit a logistic regression of the chance that its head answers the target.
 
     Args:
@@ -82,7 +82,7 @@ def features(logits: NDArray) -> tuple[NDArray, NDArray]:
 
 
 def _logistic_regression(values: NDArray, right: NDArray) -> list[float]:
-    """Fit one exit: a coefficient for each unscaled feature, and the intercept."""
+    """Fit one exit: the coefficients of the unscaled features, and the intercept."""
     if right.all() or not right.any():
         share = (right.sum() + 1) / (len(right) + 2)
         return [0.0] * len(FEATURES) + [_rounded(np.log(share / (1 - share)))]

@@ -62,7 +62,7 @@ def candidates(
         ks: The exponents for votes and soft votes.
 
     Yields:
-        A candidate for each policy; the opinion of a fitted one on a text is from a fit without it (`cross_fitted`).
+        Candidates, one per policy; the opinion of a fitted one on a text is from a fit without it (`cross_fitted`).
     """
     for k in ks:
         if not 0 <= k <= 1:

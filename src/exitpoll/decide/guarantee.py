@@ -79,11 +79,11 @@ def try_policies(trace: Trace, sequence: Iterable[Policy], risk: str) -> Iterato
 
     Args:
         trace: The texts to decide on.
-        sequence: The policies, each with one threshold for all exits.
+        sequence: The policies, with one threshold for all exits.
         risk: What counts as a loss.
 
     Yields:
-        A trial of each policy.
+        A trial per policy.
     """
     exit_layers, full = np.asarray(trace.exit_layers), full_answers(trace)
     texts = np.arange(len(trace))
@@ -100,7 +100,7 @@ def try_policies(trace: Trace, sequence: Iterable[Policy], risk: str) -> Iterato
 
 
 def _losses_by_exit(trace: Trace, policy: Policy, full: NDArray, risk: str) -> tuple[int, NDArray, NDArray]:
-    """Return the final exit, the highest score up to each exit, and the loss of leaving there.
+    """Return the final exit, the highest score up to every exit, and the loss of leaving there.
 
     The columns of the losses are the exits, and one for texts at the end that never fired: (texts, exits + 1).
     """
@@ -113,7 +113,7 @@ def _losses_by_exit(trace: Trace, policy: Policy, full: NDArray, risk: str) -> t
 
 
 def losses_of(trace: Trace, answer: NDArray, full: NDArray, risk: str) -> NDArray:
-    """Compute what early exit cost on each text.
+    """Compute what early exit cost, text by text.
 
     Args:
         trace: The texts.

@@ -1,6 +1,6 @@
 """Problem types, the answers that logits stand for, and the metrics that score answers.
 
-Every metric is a function of a few sums, each of one number per text. A sweep adds texts to the sums and takes them
+Every metric is a function of a few sums of one number per text. A sweep adds texts to the sums and takes them
 away, a bootstrap weighs them, and a plain score sums over all texts: one implementation serves all three.
 """
 

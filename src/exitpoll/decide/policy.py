@@ -15,11 +15,11 @@ from exitpoll.decide.certificate import VERSION, Certificate, Source
 from exitpoll.decide.decisions import Decisions, probability_of
 from exitpoll.decide.metrics import PROBLEM_TYPES, SINGLE_LABEL, predictions
 from exitpoll.decide.scores import Opinion
-from exitpoll.decide.settings import check_threshold
+from exitpoll.decide.settings import Settings, check_threshold
 from exitpoll.decide.strategies import ask, check_settings, members, open_member, strategy_named
 from exitpoll.decide.trace import Trace
 from exitpoll.errors import InputError
-from exitpoll.files import read_json, write_json
+from exitpoll.files import JsonObject, read_json, write_json
 
 
 @dataclass(frozen=True)
@@ -28,8 +28,8 @@ class Policy:
 
     Args:
         strategy: Its name.
-        threshold: Exit where the strategy's score reaches this, in its natural units; one for all exits or one for
-            each; None never exits early.
+        threshold: Exit where the strategy's score reaches this, in its natural units; one for all exits or one
+            per exit; None never exits early.
         settings: Settings of the strategy, such as k of votes.
         answer: At an early exit, answer as the "strategy" does or as the "head" of that exit does.
         fallback: Where no exit fires, answer as the "strategy" does at the end (most votes, say) or as the "head"
@@ -41,7 +41,7 @@ class Policy:
 
     strategy: str = "votes"
     threshold: float | Sequence[float] | None = None
-    settings: Mapping[str, Any] = field(default_factory=dict)
+    settings: Settings = field(default_factory=dict)
     answer: str = "strategy"
     fallback: str = "strategy"
     max_depth: int | None = None
@@ -116,14 +116,14 @@ class Policy:
             return np.full(exits, np.inf)
         thresholds = np.asarray(self.threshold, dtype=np.float64)
         if thresholds.ndim and len(thresholds) != exits:
-            raise InputError(f"{len(thresholds)} thresholds were given for {exits} exits; give one, or one for each")
+            raise InputError(f"{len(thresholds)} thresholds were given for {exits} exits; give one, or one per exit")
         return np.broadcast_to(thresholds * strategy_named(self.strategy).sign, exits)
 
     def ends(self, exit_layers: Sequence[int]) -> NDArray:
         """Return which exits are final: the last, or the last within the depth cap and all above it.
 
         Args:
-            exit_layers: The layer of each exit.
+            exit_layers: The layers of the exits.
 
         Returns:
             Flags, (exits,).
@@ -149,8 +149,8 @@ class Policy:
         return ask(self.strategy, logits, self._complete_settings, self.problem_type)
 
     @cached_property
-    def _complete_settings(self) -> dict[str, Any]:
-        """The settings as strategies take them fastest: lists with an entry for each exit as arrays."""
+    def _complete_settings(self) -> Settings:
+        """The settings as strategies take them fastest: lists with one entry per exit as arrays."""
         known = strategy_named(self.strategy).settings
         missing = [name for name, setting in known.items() if setting.required and name not in self.settings]
         if missing:
@@ -238,16 +238,16 @@ class Policy:
             exits: How many there are.
         """
         self.levels(exits)
-        itself: dict[str, Any] = {"strategy": self.strategy, "settings": self.settings}
+        itself: Settings = {"strategy": self.strategy, "settings": self.settings}
         for policy in (itself, *members(self.settings)):
             known = strategy_named(policy["strategy"]).settings
             for name, value in (policy.get("settings") or {}).items():
                 if known[name].per_exit and len(value) != exits:
-                    raise InputError(f"{len(value)} {name} were given for {exits} exits; give one for each")
+                    raise InputError(f"{len(value)} {name} were given for {exits} exits; give one per exit")
 
     # ---- files ------------------------------------------------------------------------------------------------------
 
-    def to_dict(self) -> dict[str, Any]:
+    def to_dict(self) -> JsonObject:
         """Return the policy as plain values, as policy.json holds them."""
         plain = {name: _plain(getattr(self, name)) for name in _FIELDS if name != "certificate"}
         certificate = None if self.certificate is None else _plain(self.certificate.to_dict())
@@ -316,7 +316,7 @@ def _describe(key: str, value: Any) -> str:
     return f"{key}={value}" if isinstance(value, str) else key
 
 
-def _describe_member(strategy: str, threshold: float | None = None, settings: Mapping[str, Any] | None = None) -> str:
+def _describe_member(strategy: str, threshold: float | None = None, settings: Settings | None = None) -> str:
     """Write a member of a hybrid for people."""
     sign = "≤" if strategy_named(strategy).falls else "≥"
     limit = [] if threshold is None else [f"{sign} {threshold:.3g}"]

@@ -138,7 +138,7 @@ def combine(opinions: Sequence[Opinion], levels: Sequence[float | None]) -> Opin
 
     Args:
         opinions: The opinions to combine.
-        levels: What the score of each must reach for it to fire; None for one that is still open.
+        levels: What their scores must reach for them to fire; None for one that is still open.
 
     Returns:
         The opinion; its answer is that of the first that fires, else of the open one, else of the first.
@@ -160,7 +160,7 @@ def combine(opinions: Sequence[Opinion], levels: Sequence[float | None]) -> Opin
 def learned(
     logits: NDArray, *, coefficients: Sequence | NDArray, intercepts: Sequence | NDArray, towards: str = "agreement"
 ) -> Opinion:
-    """Chance that the head answers as the last one will, or is right: a logistic regression for each exit.
+    """Chance that the head answers as the last one will, or is right: a logistic regression per exit.
 
     Args:
         logits: (texts, exits, classes)

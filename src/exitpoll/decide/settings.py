@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from textwrap import shorten
+from typing import Any
 
 import numpy as np
 
 from exitpoll.errors import InputError
+
+Settings = Mapping[str, Any]  # of a strategy, by name
 
 
 @dataclass(frozen=True)
@@ -54,7 +57,7 @@ def per_exit_rows(width: int) -> Setting:
             return False
         return all(_are_numbers(row) and len(row) == width for row in rows)
 
-    return Setting(f"a list with {width} numbers for each exit", is_valid, per_exit=True, required=True, in_name=False)
+    return Setting(f"a list with {width} numbers per exit", is_valid, per_exit=True, required=True, in_name=False)
 
 
 NUMBER = Setting("a number", is_number)
@@ -63,21 +66,21 @@ EXPONENT = Setting(
     "a number between 0 and 1", lambda value: isinstance(value, int | float) and is_number(value) and 0 <= value <= 1
 )
 FIT_TARGET = Setting("right or agreement", lambda value: value in ("right", "agreement", None))
-TEMPERATURES = Setting("a list of numbers above 0, one for each exit", _are_temperatures, per_exit=True)
-PER_EXIT = Setting("a list of numbers, one for each exit", _are_numbers, per_exit=True, required=True, in_name=False)
+TEMPERATURES = Setting("a list of numbers above 0, one per exit", _are_temperatures, per_exit=True)
+PER_EXIT = Setting("a list of numbers, one per exit", _are_numbers, per_exit=True, required=True, in_name=False)
 
 
 def check_threshold(threshold: object) -> None:
-    """Check that a threshold is a number, one number for each exit, or None.
+    """Check that a threshold is a number, one number per exit, or None.
 
     Args:
         threshold: What a policy is given.
     """
     if isinstance(threshold, bool):
-        raise InputError(f"threshold {threshold} must be a number, or one for each exit")
+        raise InputError(f"threshold {threshold} must be a number, or one per exit")
     try:
         numbers = np.asarray(0.0 if threshold is None else threshold, dtype=np.float64)
     except (TypeError, ValueError, OverflowError) as error:
-        raise InputError(f"threshold {shorten(repr(threshold), 60)} must be a number, or one for each exit") from error
+        raise InputError(f"threshold {shorten(repr(threshold), 60)} must be a number, or one per exit") from error
     if numbers.ndim > 1 or not np.isfinite(numbers).all():
-        raise InputError(f"threshold {threshold!r} must be a finite number, or one for each exit")
+        raise InputError(f"threshold {threshold!r} must be a finite number, or one per exit")

@@ -1,4 +1,4 @@
-"""The exit strategies by name: everything that the rest of the project needs to know about each, in one table.
+"""The exit strategies by name: everything that the rest of the project needs to know about them, in one table.
 
 The functions that compute a score and an answer are in `scores`; call them through `ask`, which handles problem types
 and logits that are NaN or infinite.
@@ -9,7 +9,6 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from textwrap import shorten
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -27,12 +26,12 @@ from exitpoll.decide.settings import (
     PER_EXIT,
     TEMPERATURES,
     Setting,
+    Settings,
     is_number,
     per_exit_rows,
 )
 from exitpoll.errors import InputError
 
-Settings = Mapping[str, Any]
 KS = (0.0, 0.25, 0.5, 0.75)  # the exponents of the votes that the paper tries
 
 
@@ -41,7 +40,7 @@ class ForValues:
     """How a strategy works where the answer is a value."""
 
     function: Callable[..., Opinion]
-    variants: Callable[[float], list[dict[str, Any]]]  # the spread of the values -> settings worth trying
+    variants: Callable[[float], list[Settings]]  # the spread of the values -> settings worth trying
 
 
 @dataclass(frozen=True)
@@ -64,7 +63,7 @@ class Strategy:
         return -1 if self.falls else 1
 
 
-def _within(spread: float) -> list[dict[str, Any]]:
+def _within(spread: float) -> list[Settings]:
     """Return distances to stay within, as shares of how far the values spread."""
     return [{"within": float(f"{share * spread:.3g}")} for share in (0.01, 0.03, 0.1, 0.3)]
 
@@ -91,7 +90,7 @@ def hybrid(logits: NDArray, *, policies: Sequence[Settings], problem_type: str =
 
     Args:
         logits: (texts, exits, classes)
-        policies: Strategy, threshold and settings of each; one may have no threshold yet.
+        policies: Their strategies, thresholds and settings; one may have no threshold yet.
         problem_type: As in transformers.
 
     Returns:
@@ -108,7 +107,7 @@ def _level(policy: Settings) -> float | None:
 
 
 _POLICIES = Setting(
-    "a list of policies, each with strategy, threshold and settings, none a hybrid", _are_policies, required=True
+    "a list of policies with strategy, threshold and settings, none a hybrid", _are_policies, required=True
 )
 
 # A new strategy is one row here and its function in scores.py.

@@ -124,11 +124,11 @@ def sweep(
             by default.
         ks: The exponents for votes and soft votes.
         metric: What to score by; the task's, as the trace states it, by default.
-        points: Thresholds of each strategy; one that can take fewer values has fewer.
-        costs: What leaving at each exit costs, (exits,), milliseconds for instance; its layer by default.
+        points: Thresholds per strategy; one that can take fewer values has fewer.
+        costs: What leaving at an exit costs, (exits,), milliseconds for instance; its layer by default.
 
     Returns:
-        A curve for each strategy and setting; a speed-up is the last exit's cost over the mean cost.
+        A curve per strategy and setting; a speed-up is the last exit's cost over the mean cost.
     """
     trace.gold("a sweep")
     if not len(trace):
@@ -151,7 +151,7 @@ class _RunningSums:
         self.costs = np.zeros(self.size)
 
     def add(self, answer: NDArray, first: NDArray, beyond: NDArray, cost: float) -> None:
-        """Add texts at one exit: each counts from its first level up to the one before `beyond`."""
+        """Add texts at one exit; a text counts from its first level up to the one before `beyond`."""
         counts = self.metric.counts(self.gold, answer, self.classes).T  # (counts, texts)
         for level, sign in ((first, 1), (beyond, -1)):
             change = np.stack([np.bincount(level, count, self.size) for count in counts], axis=-1)
@@ -178,7 +178,7 @@ def curve_of(trace: Trace, candidate: Candidate, metric: str, points: int, costs
         candidate: A strategy and its opinion on this trace.
         metric: What to score by.
         points: How many thresholds to try.
-        costs: What leaving at each exit costs, (exits,).
+        costs: What leaving at an exit costs, (exits,).
 
     Returns:
         Its curve.

@@ -10,13 +10,15 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from itertools import pairwise
 from pathlib import Path
-from typing import Any, Literal
+from typing import Literal
 
 import numpy as np
-from numpy.typing import NDArray
+from numpy.typing import ArrayLike, DTypeLike, NDArray
 
+from exitpoll.decide.certificate import Metadata
 from exitpoll.decide.metrics import DEFAULT_METRICS, MULTI_LABEL, REGRESSION, SINGLE_LABEL
 from exitpoll.errors import InputError
+from exitpoll.files import JsonObject
 
 FORMAT = "exitpoll trace 2"
 CHUNK = 1 << 20  # logits that are worked on at a time
@@ -30,12 +32,12 @@ class Trace:
 
     logits: NDArray  # (texts, exits, classes)
     labels: NDArray | None = None  # (texts,), or (texts, classes) for multi-label
-    exit_layers: Sequence[int] = ()  # the layer of each exit; 1, 2, … by default
-    about: Mapping[str, Any] = field(default_factory=dict)  # fingerprint, runtime, data, task, label names, …
+    exit_layers: Sequence[int] = ()  # the layers of the exits; 1, 2, … by default
+    about: Metadata = field(default_factory=dict)  # fingerprint, runtime, data, task, label names, …
 
     def __post_init__(self) -> None:
         """Number the layers and check that the arrays belong together."""
-        object.__setattr__(self, "logits", _as_array(self.logits, np.floating, np.float64))
+        object.__setattr__(self, "logits", _as_array(self.logits, (np.floating,), np.float64))
         if self.labels is not None:
             object.__setattr__(self, "labels", _as_array(self.labels, (np.floating, np.int64), np.int64))
         if self.logits.ndim != 3:
@@ -170,17 +172,17 @@ class Trace:
 @contextmanager
 def create(
     path: str | Path,
-    shapes: Mapping[str, tuple[tuple[int, ...], Any]],
+    shapes: Mapping[str, tuple[tuple[int, ...], DTypeLike]],
     *,
     exit_layers: Sequence[int],
-    about: Mapping[str, Any],
+    about: Metadata,
 ) -> Iterator[dict[str, NDArray]]:
     """Create a trace of known size, to be filled row by row, in any order, with little memory.
 
     Args:
         path: The file to write; it appears when it is complete.
-        shapes: Shape and type of each array: logits, labels.
-        exit_layers: The layer of each exit.
+        shapes: Shapes and types of the arrays: logits, labels.
+        exit_layers: The layers of the exits.
         about: Metadata of the trace.
 
     Yields:
@@ -188,7 +190,7 @@ def create(
     """
     path = Path(path).resolve()
     aside = path.with_name(f"{path.name}.{os.getpid()}.partial")
-    header: dict[str, Any] = {
+    header: JsonObject = {
         "__metadata__": {
             "format": FORMAT,
             "exit_layers": json.dumps(list(map(int, exit_layers))),
@@ -218,14 +220,14 @@ def create(
         aside.unlink(missing_ok=True)
 
 
-def _as_array(values: Any, kinds: Any, otherwise: Any) -> NDArray:
+def _as_array(values: ArrayLike, kinds: Sequence[DTypeLike], otherwise: DTypeLike) -> NDArray:
     """Keep an array whose type can be saved, and convert any other."""
     array = values if isinstance(values, np.ndarray) else np.asarray(values)
-    kept = array.dtype in _NAMES and any(np.issubdtype(array.dtype, kind) for kind in np.atleast_1d(kinds))
+    kept = array.dtype in _NAMES and any(np.issubdtype(array.dtype, kind) for kind in kinds)
     return array if kept else array.astype(otherwise)
 
 
-def _read_header(path: Path) -> tuple[dict[str, Any], int]:
+def _read_header(path: Path) -> tuple[JsonObject, int]:
     """Read a safetensors header and where the data starts."""
     try:
         with path.open("rb") as file:
@@ -245,7 +247,7 @@ def _read_header(path: Path) -> tuple[dict[str, Any], int]:
     return header, 8 + length
 
 
-def _map(path: Path, start: int, entry: Mapping[str, Any], mode: Literal["r", "r+"] = "r") -> NDArray:
+def _map(path: Path, start: int, entry: JsonObject, mode: Literal["r", "r+"] = "r") -> NDArray:
     """Memory-map one array of a safetensors file; an empty one cannot be mapped and is created."""
     kind, shape = _TYPES[entry["dtype"]], tuple(entry["shape"])
     first, end = entry["data_offsets"]
