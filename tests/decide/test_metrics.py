@@ -1,4 +1,4 @@
-"""Scores from sums are the metrics' own, weighted texts count as often as their weight says."""
+"""Metrics are scikit-learn's, also from sums over texts, where a weight counts as a repetition."""
 
 from __future__ import annotations
 
@@ -6,9 +6,20 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from sklearn import metrics as reference
 
-from exitpoll.decide.metrics import METRICS, MULTI_LABEL, REGRESSION, SINGLE_LABEL, metric_named
+from exitpoll.decide.metrics import METRICS, MULTI_LABEL, REGRESSION, SINGLE_LABEL, metric_named, predictions
 from exitpoll.errors import InputError
+
+REFERENCES = {
+    "accuracy": reference.accuracy_score,
+    "accuracy_and_f1": lambda gold, answers: (
+        (reference.accuracy_score(gold, answers) + reference.f1_score(gold, answers)) / 2
+    ),
+    "matthews": reference.matthews_corrcoef,
+    "micro_f1": lambda gold, answers: reference.f1_score(gold, answers, average="micro", zero_division=0),
+    "r2": reference.r2_score,
+}
 
 
 def drawn(metric, seed, texts=30):
@@ -22,33 +33,40 @@ def drawn(metric, seed, texts=30):
     return generator.integers(values, size=shape), generator.integers(values, size=shape), classes
 
 
+def test_every_metric_has_a_reference():
+    assert set(REFERENCES) == set(METRICS)
+
+
 @pytest.mark.parametrize("metric", METRICS)
 @given(seed=st.integers(0, 10**6))
-def test_sums_give_the_metric(metric, seed):
+def test_metrics_are_those_of_scikit_learn(metric, seed):
     gold, answers, classes = drawn(metric, seed)
-    tally = METRICS[metric]
-    assert tally.score(tally.counts(gold, answers, classes).sum(axis=0)) == pytest.approx(
-        METRICS[metric](gold, answers)
-    )
+    expected = pytest.approx(REFERENCES[metric](gold, answers))
+    assert METRICS[metric](gold, answers) == expected
+    assert METRICS[metric].score(METRICS[metric].counts(gold, answers, classes).sum(axis=0)) == expected
 
 
 @pytest.mark.parametrize("metric", METRICS)
 def test_a_weight_is_a_repetition(metric):
     gold, answers, classes = drawn(metric, 0)
     weights = np.random.default_rng(1).integers(0, 3, size=30)
-    notes = METRICS[metric].counts(gold, answers, classes)
-    repeated = METRICS[metric](np.repeat(gold, weights, axis=0), np.repeat(answers, weights, axis=0))
-    assert METRICS[metric].score(weights @ notes) == pytest.approx(repeated)
+    counts = METRICS[metric].counts(gold, answers, classes)
+    repeated = REFERENCES[metric](np.repeat(gold, weights, axis=0), np.repeat(answers, weights, axis=0))
+    assert METRICS[metric].score(weights @ counts) == pytest.approx(repeated)
 
 
 def test_accuracy_of_several_labels_asks_for_all_of_them():
     gold, answers = np.array([[1, 0], [1, 1]]), np.array([[1, 0], [1, 0]])
-    tally = metric_named("accuracy", MULTI_LABEL, 2)
-    assert tally.score(tally.counts(gold, answers, 2).sum(axis=0)) == 0.5
+    assert metric_named("accuracy", MULTI_LABEL, 2)(gold, answers) == 0.5
+
+
+def test_labels_may_be_floats_as_trainer_keeps_them():
+    gold, answers = np.array([[1, 0], [1, 1]], dtype=np.float32), np.array([[1, 1], [0, 1]])
+    assert METRICS["micro_f1"](gold, answers) == pytest.approx(2 / 3)
 
 
 @pytest.mark.parametrize("metric", METRICS)
-def test_constant_answers_do_not_divide_by_nothing(metric):
+def test_constant_answers_do_not_divide_by_zero(metric):
     gold, _, classes = drawn(metric, 0)
     with np.errstate(all="raise"):
         score = METRICS[metric].score(METRICS[metric].counts(gold * 0, gold * 0, classes).sum(axis=0))
@@ -62,3 +80,10 @@ def test_constant_answers_do_not_divide_by_nothing(metric):
 def test_refuses(metric, problem_type, classes):
     with pytest.raises(InputError, match=f"metric '{metric}' does not score {problem_type} with {classes} classes"):
         metric_named(metric, problem_type, classes)
+
+
+def test_predictions():
+    logits = np.array([[0.5, -1.0], [-2.0, 3.0]])
+    assert predictions(logits, SINGLE_LABEL).tolist() == [0, 1]
+    assert predictions(logits, MULTI_LABEL).tolist() == [[1, 0], [0, 1]]
+    assert predictions(logits, REGRESSION).tolist() == [0.5, -2.0]
