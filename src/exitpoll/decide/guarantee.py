@@ -87,16 +87,21 @@ def try_policies(trace: Trace, sequence: Iterable[Policy], risk: str) -> Iterato
     """
     exit_layers, full = np.asarray(trace.exit_layers), full_answers(trace)
     texts = np.arange(len(trace))
-    for open_policy, group in groupby(sequence, key=lambda policy: replace(policy, threshold=None)):
+    for _, group in groupby(sequence, key=_all_but_threshold):
         policies = list(group)
         levels = np.array([policy.levels(1)[0] for policy in policies])
-        end, highest, losses = _losses_by_exit(trace, open_policy, full, risk)
+        end, highest, losses = _losses_by_exit(trace, policies[0], full, risk)
         for start in range(0, len(levels), AT_ONCE):
             # The highest score so far never falls, so it is below a level at exactly the exits that are passed.
             passed = (highest < levels[start : start + AT_ONCE, None, None]).sum(axis=-1)  # (policies, texts)
             speedups = exit_layers[-1] / exit_layers[np.minimum(passed, end)].mean(axis=1)
             for policy, column, speedup in zip(policies[start:], passed, speedups, strict=False):
                 yield Trial(policy, losses[texts, column], float(speedup))
+
+
+def _all_but_threshold(policy: Policy) -> tuple[object, ...]:
+    """Return what the losses of a policy depend on, beside its threshold."""
+    return policy.strategy, policy.settings, policy.answer, policy.fallback, policy.max_depth
 
 
 def _losses_by_exit(trace: Trace, policy: Policy, full: NDArray, risk: str) -> tuple[int, NDArray, NDArray]:
