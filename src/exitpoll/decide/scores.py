@@ -131,7 +131,7 @@ def geometric(logits: NDArray) -> Opinion:
 # ---- combined and learned -------------------------------------------------------------------------------------------
 
 
-def combine(opinions: Sequence[Opinion], levels: Sequence[float | None]) -> Opinion:
+def combine(opinions: Sequence[Opinion], levels: list[float | None]) -> Opinion:
     """Combine strategies into one, whose score counts those that fire.
 
     Where one of them has no level yet, its own score is the score, and ∞ where another fires.
@@ -143,15 +143,17 @@ def combine(opinions: Sequence[Opinion], levels: Sequence[float | None]) -> Opin
     Returns:
         The opinion; its answer is that of the first that fires, else of the open one, else of the first.
     """
-    open_number = next((number for number, level in enumerate(levels) if level is None), None)
-    fires = np.zeros(opinions[0].score.shape)
+    open_number = levels.index(None) if None in levels else None
     answer = opinions[open_number or 0].answer
+    fires = np.zeros(answer.shape[:2])
     for opinion, level in zip(opinions, levels, strict=True):
-        if level is not None:
-            now = opinion.score >= level
+        if level is None:
+            continue
+        now = opinion.score >= level
+        if opinion.answer is not answer:
             first = now & (fires == 0)
             answer = np.where(first if answer.ndim == 2 else first[..., None], opinion.answer, answer)
-            fires += now
+        fires += now
     if open_number is None:
         return Opinion(fires, answer)
     return Opinion(np.where(fires > 0, np.inf, opinions[open_number].score), answer)
