@@ -191,7 +191,7 @@ class TestRefusals:
         refused("does not exist", "--data", tmp_path / "none.csv", "--encoder", encoder_folder)
 
     def test_missing_encoder(self, refused, data):
-        refused("is no folder, nor on the hub", "--data", data, "--encoder", "no/such-encoder")
+        refused("is neither a folder nor on the hub", "--data", data, "--encoder", "no/such-encoder")
 
     def test_output_that_exists(self, refused, data, encoder_folder, tmp_path):
         (tmp_path / "m").mkdir()
