@@ -114,7 +114,7 @@ def load_splits(
     Args:
         source: A CSV, TSV, JSONL or Parquet file, a folder of them, the name of a known task or of a dataset on the
             hub; or `embedded`, the movie reviews of the extra demo.
-        task: The task whose metric to use, where the name of the source does not tell.
+        task: The task whose metric to use, where the name of the source is not that of a task.
         text_column: The column of the text; looked up by convention if not named.
         pair_column: The column of the second text of a pair.
         label_column: The column of the label.
@@ -174,7 +174,7 @@ def _to_texts(table: Table, scheme: LabelScheme) -> Texts:
 
 
 def _find_task(source: str | Path, task: str | None) -> Task | None:
-    """Find the task that is named, or that the name of the source stands for."""
+    """Find the task by its name or by the name of the source."""
     if task is None:
         may_be_task = Path(source).exists() or "/" not in str(source)
         return task_named(Path(source).name) if may_be_task else None

@@ -262,8 +262,8 @@ def modernbert_classify(head: Head, encoder: Encoder, hidden: Tensor, mask: Tens
     if encoder.config.classifier_pooling == "cls":
         pooled = hidden[:, 0]
     else:
-        weights = ones_like(hidden[..., 0]) if mask is None else mask.to(hidden.dtype)  # (texts, tokens)
-        pooled = (hidden * weights.unsqueeze(-1)).sum(dim=1) / weights.sum(dim=1, keepdim=True)
+        kept = ones_like(hidden[..., 0]) if mask is None else mask.to(hidden.dtype)  # (texts, tokens)
+        pooled = (hidden * kept.unsqueeze(-1)).sum(dim=1) / kept.sum(dim=1, keepdim=True)
     return head.classifier(head.drop(head.head(pooled)))
 
 

@@ -254,8 +254,8 @@ def _mean_over_tokens(hidden: Tensor, mask: Tensor | None) -> Tensor:
     """Average over the tokens of every text, without padding: (texts, tokens, width) -> (texts, width)."""
     if mask is None:
         return hidden.mean(dim=1)
-    weights = mask.to(hidden.dtype).unsqueeze(1)  # (texts, 1, tokens)
-    return torch.bmm(weights, hidden).squeeze(1) / weights.sum(dim=2)
+    row_mask = mask.to(hidden.dtype).unsqueeze(1)  # (texts, 1, tokens)
+    return torch.bmm(row_mask, hidden).squeeze(1) / row_mask.sum(dim=2)
 
 
 def _heads(
