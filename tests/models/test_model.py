@@ -8,6 +8,7 @@ from transformers import AutoModelForSequenceClassification
 
 from exitpoll import EarlyExitModel, ExitConfig, InputError
 from exitpoll.models.encoders import FAMILIES
+from exitpoll.models.heads import HEADS
 from exitpoll.models.losses import relevancy
 from tests.tiny import CONFIGS, LAYERS, save_tiny, tiny_classifier, tiny_config, tiny_encoder, tokens
 
@@ -53,6 +54,10 @@ class TestOutput:
 
     def test_a_shared_head_is_one_module(self):
         assert len(build(shared_head=True).heads) == 1
+
+    def test_a_new_head_is_one_row(self, monkeypatch):
+        monkeypatch.setitem(HEADS, "plain", lambda width, classes, dropout: torch.nn.Linear(width, classes))
+        assert build(head="plain")(**tokens(0)).exit_logits.shape == (4, LAYERS, 3)
 
     def test_gradient_checkpointing_gives_the_same_gradients(self):
         gradients, calls = [], []
