@@ -5,7 +5,7 @@ import os
 import shutil
 import sys
 
-# Tests never reach for the network, whatever the machine has.
+# Tests never use the network.
 os.environ["HF_HUB_OFFLINE"] = "1"
 os.environ["HF_DATASETS_OFFLINE"] = "1"
 
@@ -21,17 +21,17 @@ from exitpoll.export.merge import assemble
 from exitpoll.models.tokenizer import load_tokenizer
 from tests.tiny import save_tiny, tiny_tokenizer, toy_splits
 
-# A busy machine must not fail a law, and a law must fail every time or never.
+# No deadlines, so that a busy machine fails no test; derandomized, so that a test fails always or never.
 hypothesis.settings.register_profile("steady", deadline=None, derandomize=True, max_examples=50)
 hypothesis.settings.load_profile("steady")
-torch.set_num_threads(1)  # tiny tensors: threads only get in each other's way
-# The exporter lists all its operators anew for every graph, which takes longer than a tiny graph.
+torch.set_num_threads(1)  # threads slow tiny tensors down
+# The exporter lists all its operators again for every graph, which takes longer than exporting a tiny graph.
 ONNXRegistry.from_torchlib = staticmethod(functools.cache(ONNXRegistry.from_torchlib))
 
 
 @pytest.fixture(autouse=True)
 def denormals():
-    """Training flushes denormal numbers to zero in the whole process; the next test must not notice."""
+    """Undo the flushing of denormal numbers, which training turns on for the whole process."""
     yield
     torch.set_flush_denormal(False)
 
@@ -53,7 +53,7 @@ def classifier_folder(tmp_path_factory):
 
 @pytest.fixture(scope="session")
 def model_folder(tmp_path_factory, encoder_folder):
-    """A tiny model, trained a little."""
+    """A tiny trained model."""
     folder = tmp_path_factory.mktemp("trained") / "model"
     splits = toy_splits(train=400)
     torch.manual_seed(0)
@@ -65,7 +65,7 @@ def model_folder(tmp_path_factory, encoder_folder):
 
 @pytest.fixture(scope="session")
 def stages_folder(tmp_path_factory, model_folder):
-    """That model, exported in float32, every layer a file of its own."""
+    """The trained model, exported in float32 with one ONNX graph for every layer."""
     folder = tmp_path_factory.mktemp("stages") / "onnx"
     folder.mkdir()
     export(EarlyExitModel.from_pretrained(model_folder), load_tokenizer(model_folder), folder)
@@ -74,7 +74,7 @@ def stages_folder(tmp_path_factory, model_folder):
 
 @pytest.fixture(scope="session")
 def exported_folder(tmp_path_factory, stages_folder):
-    """That model, exported in float32."""
+    """The trained model, exported in float32."""
     folder = shutil.copytree(stages_folder, tmp_path_factory.mktemp("exported") / "onnx")
     assemble(folder)
     return folder

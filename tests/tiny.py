@@ -1,7 +1,8 @@
-"""Tiny random encoders of every family, a tokenizer for them and a task they can learn: nothing is downloaded."""
+"""Tiny random encoders of every family, a tokenizer and a task that they can learn; nothing is downloaded."""
 
 from __future__ import annotations
 
+import json
 import random
 from pathlib import Path
 
@@ -23,7 +24,7 @@ _COMMON = {
 }
 _SPECIAL = {"pad_token_id": 0, "bos_token_id": 2, "eos_token_id": 3, "cls_token_id": 2, "sep_token_id": 3}
 
-# One tiny config for every model type, and further ones where an architecture has more than one shape.
+# A tiny configuration of every model type, and more where an architecture has variants.
 CONFIGS: dict[str, tuple[str, dict]] = {
     "albert": ("albert", _COMMON | {"embedding_size": 16}),
     "albert with groups": ("albert", _COMMON | {"embedding_size": 16, "num_hidden_groups": 2}),
@@ -68,7 +69,7 @@ CONFIGS: dict[str, tuple[str, dict]] = {
     "roberta": ("roberta", _COMMON | {"pad_token_id": 1}),
     "xlm-roberta": ("xlm-roberta", _COMMON | {"pad_token_id": 1}),
 }
-NO_SDPA = {"deberta-v2", "mpnet"}  # transformers has only eager attention for these
+NO_SDPA = {"deberta-v2", "mpnet"}  # for which transformers has eager attention only
 
 
 def tiny_config(name: str):
@@ -77,7 +78,7 @@ def tiny_config(name: str):
 
 
 def _larger_weights(model):
-    """Random weights large enough that layers differ: the usual 0.02 makes them near to the identity."""
+    """Draw random weights so large that layers differ: with the usual 0.02 a layer is close to the identity."""
     with torch.no_grad():
         for parameter in model.parameters():
             if parameter.ndim > 1:
@@ -98,7 +99,7 @@ def tiny_classifier(name: str, classes: int = 3, seed: int = 0):
 
 
 def tokens(pad: int, lengths=(9, 5, 7, 3), seed: int = 0, types: bool = False) -> dict[str, torch.Tensor]:
-    """Random token ids, padded to the longest; with types, the second half of a text is another sentence."""
+    """Draw token ids, padded to the longest text; with types, the second half of a text is a second sentence."""
     torch.manual_seed(seed)
     longest = max(lengths)
     ids = torch.randint(5, 60, (len(lengths), longest))
@@ -132,7 +133,7 @@ def tiny_tokenizer() -> PreTrainedTokenizerFast:
 
 
 def toy_rows(count: int, seed: int = 0, pairs: bool = False) -> list[tuple[str, ...]]:
-    """Sentences whose class one word tells."""
+    """Make sentences whose class depends on a single word."""
     chance = random.Random(seed)
     rows = []
     for _ in range(count):
@@ -163,6 +164,11 @@ def toy_splits(train: int = 96, others: int = 24) -> Splits:
 def write_tsv(path: Path, rows: list[tuple[str, ...]], header: tuple[str, ...] = ("text", "label")) -> Path:
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_text("".join("\t".join(row) + "\n" for row in [header, *rows]), encoding="utf-8")
+    return path
+
+
+def write_jsonl(path: Path, rows: list[dict]) -> Path:
+    path.write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")
     return path
 
 

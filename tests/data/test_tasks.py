@@ -1,4 +1,4 @@
-"""Metrics against values worked out by hand."""
+"""The known tasks, and metrics against values computed by hand."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def test_every_task_has_a_known_metric():
     assert {task.metric for task in TASKS.values()} <= set(METRICS)
 
 
-def test_the_issue_tasks_are_all_there():
+def test_the_tasks_of_the_paper_are_known():
     named = ["cola", "mrpc", "qqp", "rte", "sst2", "qnli", "mnli", "ag_news", "sst5", "trec"]
     assert all(task_named(name) for name in named)
     assert task_named("SST-2") is TASKS["sst2"]

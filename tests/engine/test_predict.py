@@ -237,7 +237,9 @@ class TestErrors:
 
     def test_skip_cannot_go_past_everything(self, engine, tmp_path):
         (tmp_path / "in.jsonl").write_text("[1]\n[2]\n")
-        with pytest.raises(InputError, match=r"none of the first 2 rows can be read; .* line 1: expected an object"):
+        with pytest.raises(
+            InputError, match=r"none of the first 2 rows can be read; .* line 1: expected a JSON object"
+        ):
             predict_file(engine, tmp_path / "in.jsonl", tmp_path / "out.jsonl", on_error="skip")
 
     @pytest.mark.parametrize(

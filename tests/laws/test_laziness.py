@@ -1,4 +1,4 @@
-"""`import exitpoll` and whatever needs no model must not import torch."""
+"""`import exitpoll` and modules that need no model do not import torch."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def test_every_public_name_loads(name):
     "first", ["exitpoll.models.config", "exitpoll.models.model", "exitpoll.training.train", "exitpoll.cli.main"]
 )
 def test_may_be_imported_first(first):
-    """In a new process: registering with transformers must not run in circles."""
+    """Registering with transformers causes no import cycle, in a new process."""
     subprocess.run([sys.executable, "-c", f"import {first}; from exitpoll import ExitConfig, train"], check=True)
 
 

@@ -1,4 +1,4 @@
-"""Law 1: for every family, the state after layer i is transformers' hidden_states[i]."""
+"""Law 1: for every family, the hidden states after layer i are the hidden_states[i] of transformers."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def test_walk_equals_hidden_states(name, attention, batch):
     inputs = batch_for(encoder, batch)
     expected = encoder(**inputs, output_hidden_states=True).hidden_states
     states = list(walk(encoder, inputs, LAYERS))
-    # transformers' last entry is what heads read: after ModernBERT's final norm.
+    # The last entry of transformers is what heads read: after the final norm of ModernBERT.
     states[-1] = family_of(encoder.config).read(encoder, states[-1])
     for state, reference in zip(states, expected[1:], strict=True):
         assert torch.equal(state, reference)
@@ -65,7 +65,7 @@ def test_a_batch_may_lose_texts_and_padding_between_layers(name):
     family = family_of(encoder.config)
     inputs = batch_for(encoder, "padded")
     whole = list(walk(encoder, inputs, LAYERS))
-    stay, longest = torch.tensor([3, 1]), 5  # the texts of 3 and 5 tokens, turned round
+    stay, longest = torch.tensor([3, 1]), 5  # the texts of 3 and 5 tokens, in another order
     hidden, mask = whole[0][stay, :longest], inputs["attention_mask"][stay, :longest]
     context = family.context(encoder, hidden, mask)
     for index in range(1, LAYERS):
@@ -75,7 +75,7 @@ def test_a_batch_may_lose_texts_and_padding_between_layers(name):
 
 
 def test_layers_differ():
-    """The parity tests would prove nothing on an encoder whose layers change nothing."""
+    """With layers that change nothing, the parity tests would prove nothing."""
     encoder = tiny_encoder("bert")
     first, second, third = walk(encoder, batch_for(encoder, "padded"), LAYERS)
     assert (first - second).abs().max() > 0.1

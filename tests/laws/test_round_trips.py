@@ -1,4 +1,4 @@
-"""Law 7: a model survives a round trip, and loading neither unpickles nor runs remote code."""
+"""Law 7: saving and loading changes nothing, and loading neither unpickles nor runs remote code."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ def model_folder(encoder_folder, tmp_path):
     return tmp_path / "m"
 
 
-def test_auto_classes_know_our_folders(model_folder):
+def test_auto_classes_load_exitpoll_folders(model_folder):
     assert isinstance(AutoConfig.from_pretrained(model_folder), ExitConfig)
     assert isinstance(AutoModelForSequenceClassification.from_pretrained(model_folder), EarlyExitModel)
 
@@ -103,23 +103,23 @@ def test_pickled_weights_are_refused(model_folder, load):
         load(str(model_folder))
 
 
-EVIL = "raise SystemExit('this must not run')"
+FORBIDDEN = "raise SystemExit('this must not run')"
 
 
 @pytest.mark.parametrize("file", ["config.json", "tokenizer_config.json"])
 def test_code_beside_an_encoder_is_never_run(tmp_path, file):
     folder = save_tiny("bert", tmp_path)
     tiny_tokenizer().save_pretrained(folder)
-    (folder / "evil.py").write_text(EVIL)
+    (folder / "evil.py").write_text(FORBIDDEN)
     ours = {"AutoConfig": "evil.C", "AutoModel": "evil.M", "AutoTokenizer": ["evil.T", None]}
     write_json(folder / file, read_json(folder / file) | {"auto_map": ours})
     assert EarlyExitModel.from_encoder(folder, labels=2).config.exit_layers == [1, 2, 3]
     assert load_tokenizer(folder)("good")["input_ids"]
 
 
-def test_an_encoder_that_is_nothing_but_code_is_refused(tmp_path):
+def test_an_encoder_of_custom_code_is_refused(tmp_path):
     folder = save_tiny("bert", tmp_path)
-    (folder / "evil.py").write_text(EVIL)
+    (folder / "evil.py").write_text(FORBIDDEN)
     ours = {"model_type": "evil", "auto_map": {"AutoConfig": "evil.C", "AutoModel": "evil.M"}}
     write_json(folder / "config.json", read_json(folder / "config.json") | ours)
     with pytest.raises(InputError):
@@ -127,7 +127,7 @@ def test_an_encoder_that_is_nothing_but_code_is_refused(tmp_path):
 
 
 def test_code_beside_a_trained_model_is_never_run(model_folder):
-    (model_folder / "evil.py").write_text(EVIL)
+    (model_folder / "evil.py").write_text(FORBIDDEN)
     config = read_json(model_folder / "config.json")
     config["auto_map"] = config["encoder"]["auto_map"] = {"AutoConfig": "evil.C", "AutoModel": "evil.M"}
     write_json(model_folder / "config.json", config)
@@ -143,7 +143,7 @@ def test_pickled_weights_of_an_encoder_are_refused(tmp_path):
 
 
 def test_push_to_hub_uploads_what_save_pretrained_writes(model_folder, monkeypatch):
-    """No hub is reached: what would be uploaded is looked at instead."""
+    """The upload is replaced by a list of the files to upload."""
     uploaded = {}
 
     def upload(self, working_dir, repo_id, *_, **__):

@@ -1,4 +1,4 @@
-"""EarlyExitModel: what it is built from, what it gives, what it refuses."""
+"""EarlyExitModel: what it is built from, what it returns, what it refuses."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from transformers import AutoModelForSequenceClassification
 
 from exitpoll import EarlyExitModel, ExitConfig, InputError
 from exitpoll.models.encoders import FAMILIES
+from exitpoll.models.heads import HEADS
 from exitpoll.models.losses import relevancy
 from tests.tiny import CONFIGS, LAYERS, save_tiny, tiny_classifier, tiny_config, tiny_encoder, tokens
 
@@ -54,6 +55,10 @@ class TestOutput:
     def test_a_shared_head_is_one_module(self):
         assert len(build(shared_head=True).heads) == 1
 
+    def test_a_new_head_is_one_row(self, monkeypatch):
+        monkeypatch.setitem(HEADS, "plain", lambda width, classes, dropout: torch.nn.Linear(width, classes))
+        assert build(head="plain")(**tokens(0)).exit_logits.shape == (4, LAYERS, 3)
+
     def test_gradient_checkpointing_gives_the_same_gradients(self):
         gradients, calls = [], []
         for checkpointing in (False, True):
@@ -69,7 +74,7 @@ class TestOutput:
             model(**tokens(0), labels=torch.tensor([0, 1, 2, 0])).loss.backward()
             gradients.append(model.encoder.embeddings.word_embeddings.weight.grad)
         torch.testing.assert_close(gradients[0], gradients[1])
-        assert calls == [False, True, True]  # with checkpoints, a layer is run again on the way back
+        assert calls == [False, True, True]  # with checkpointing, a layer runs again in the backward pass
 
 
 class TestFromEncoder:
@@ -81,7 +86,7 @@ class TestFromEncoder:
         model = EarlyExitModel.from_encoder(tmp_path, labels=["no", "yes"]).eval()
         batch = tokens(model.config.encoder.pad_token_id or 0)
         *_, (_, hidden) = model.walk_exits(batch)
-        real = batch["attention_mask"].bool()  # what stands at padding is the attention implementation's own
+        real = batch["attention_mask"].bool()  # the values at padding depend on the attention implementation
         torch.testing.assert_close(hidden[real], reference(**batch).last_hidden_state[real], rtol=0, atol=1e-5)
         assert model.config.id2label == {0: "no", 1: "yes"}
 
@@ -122,11 +127,11 @@ class TestFromEncoder:
 
     @pytest.mark.parametrize("exits", [[0], [4], [2, 2], [3, 1], []])
     def test_refuses_impossible_exits(self, encoder_folder, exits):
-        with pytest.raises(InputError, match="distinct layers in rising order between 1 and 3"):
+        with pytest.raises(InputError, match="distinct layers in increasing order between 1 and 3"):
             EarlyExitModel.from_encoder(encoder_folder, labels=2, exits=exits)
 
     def test_refuses_a_missing_folder(self):
-        with pytest.raises(InputError, match="'no/such' is no folder, nor on the hub"):
+        with pytest.raises(InputError, match="'no/such' is neither a folder nor on the hub"):
             EarlyExitModel.from_encoder("no/such", labels=2)
 
     def test_refuses_an_unknown_type_and_lists_the_known(self, tmp_path):
@@ -137,7 +142,7 @@ class TestFromEncoder:
         assert all(known in str(caught.value) for known in FAMILIES)
 
     @pytest.mark.parametrize(("option", "value"), [("head", "cnn"), ("pooling", "max")])
-    def test_refuses_unknown_parts(self, encoder_folder, option, value):
+    def test_refuses_unknown_options(self, encoder_folder, option, value):
         with pytest.raises(InputError, match=f"{option} '{value}' is unknown; choose one of: m"):
             EarlyExitModel.from_encoder(encoder_folder, labels=2, **{option: value})
 
@@ -147,7 +152,7 @@ class TestFromEncoder:
             EarlyExitModel.from_encoder(tmp_path, labels=2, pooling="pooler")
 
     @pytest.mark.parametrize("name", ["bert", "albert", "roberta"])
-    def test_a_pooler_that_was_not_saved_is_missed_only_where_it_is_read(self, name, tmp_path):
+    def test_a_pooler_that_was_not_saved_matters_only_where_it_is_used(self, name, tmp_path):
         encoder = tiny_encoder(name)
         encoder.pooler = None
         encoder.save_pretrained(tmp_path)
@@ -165,7 +170,7 @@ class TestFromEncoder:
 class TestFromClassifier:
     @pytest.mark.parametrize("name", CONFIGS)
     @torch.no_grad()
-    def test_last_exit_answers_to_the_last_bit_as_the_classifier(self, name, tmp_path):
+    def test_last_exit_equals_the_classifier_bit_for_bit(self, name, tmp_path):
         tiny_classifier(name).save_pretrained(tmp_path)
         classifier = AutoModelForSequenceClassification.from_pretrained(tmp_path).eval()
         model = EarlyExitModel.from_classifier(tmp_path).eval()
@@ -185,7 +190,7 @@ class TestFromClassifier:
             model = EarlyExitModel.from_classifier(tmp_path, pooling=pooling)
             assert model(**tokens(model.config.encoder.pad_token_id or 0)).exit_logits.shape == (4, LAYERS, 3)
 
-    def test_must_end_at_the_classifiers_head(self, classifier_folder):
+    def test_must_end_at_the_head_of_the_classifier(self, classifier_folder):
         with pytest.raises(InputError, match="must end at layer 3"):
             EarlyExitModel.from_classifier(classifier_folder, exits=[1, 2])
 

@@ -1,4 +1,4 @@
-"""Truncation is counted, lengths are respected, batches hold texts of like length."""
+"""Truncation is counted, lengths are respected, the texts of a batch have similar lengths."""
 
 from __future__ import annotations
 
@@ -40,13 +40,13 @@ def test_sorting_keeps_texts_and_labels_together(tokenizer):
 
 
 @pytest.mark.parametrize(("name", "longest"), [("bert", 40), ("roberta", 38), ("mpnet", 38), ("distilbert", 40)])
-def test_an_encoder_reads_no_more_than_it_has_positions_for(name, longest):
+def test_length_is_limited_by_the_positions_of_the_encoder(name, longest):
     assert readable_length(tiny_config(name), 128) == longest
     assert readable_length(tiny_config(name), 16) == 16
 
 
 @given(lengths=st.lists(st.integers(1, 50), min_size=1, max_size=60), size=st.integers(1, 16))
-def test_batches_hold_every_text_once_and_never_lengthen(lengths, size):
+def test_every_text_is_in_one_batch_and_longer_texts_come_first(lengths, size):
     lengths = np.array(lengths)
     groups = list(batches(lengths, size))
     assert sorted(np.concatenate(groups)) == list(range(len(lengths)))

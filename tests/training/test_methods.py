@@ -8,8 +8,6 @@ from typing import get_args
 import pytest
 
 from exitpoll import METHODS, InputError, TrainingSettings
-from exitpoll.models.config import HEADS
-from exitpoll.models.heads import HEAD_CLASSES
 from exitpoll.training.methods import SCHEDULES
 from exitpoll.training.objectives import OBJECTIVES
 from exitpoll.training.settings import MethodName, ObjectiveName, ScheduleName
@@ -74,4 +72,3 @@ def test_names_and_tables_agree():
     assert set(get_args(ScheduleName)) == set(SCHEDULES)
     assert set(get_args(ObjectiveName)) == set(OBJECTIVES)
     assert {stage for stages in SCHEDULES.values() for stage in stages} == set(STAGES)
-    assert set(HEADS) == set(HEAD_CLASSES)

@@ -55,7 +55,7 @@ class TestTrain:
         assert summary["settings"]["objective"] == "ensemble"
         assert (summary["encoder"], summary["data"], summary["pairs"]) == (encoder_folder.name, None, False)
         loaded = AutoModelForSequenceClassification.from_pretrained(tmp_path / "m")
-        assert loaded.config.strategy == "votes"
+        assert summary["settings"]["strategy"] == "votes"
         assert loaded.config.id2label == {0: "bad", 1: "good", 2: "so-so"}
         assert AutoTokenizer.from_pretrained(tmp_path / "m")("good film")["input_ids"]
 
@@ -63,8 +63,8 @@ class TestTrain:
     def test_every_method_trains(self, method, encoder_folder, tokenizer, tmp_path):
         settings = replace(FAST, method=method, epochs=1)
         train(build(encoder_folder), tokenizer, toy_splits(), tmp_path / "m", settings)
-        model = EarlyExitModel.from_pretrained(tmp_path / "m")
-        assert model.config.strategy == METHODS[method].strategy
+        assert EarlyExitModel.from_pretrained(tmp_path / "m").config.exit_layers == [1, 2, 3]
+        assert read_json(tmp_path / "m" / "training.json")["settings"]["strategy"] == METHODS[method].strategy
         stages = [line["stage"] for line in record_of(tmp_path / "m")]
         expected = ["last"] * 2 + ["heads"] * 2 if METHODS[method].schedule == "two-stage" else ["all"] * 2
         assert stages == expected

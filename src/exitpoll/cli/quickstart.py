@@ -12,7 +12,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
-from exitpoll.data.demo import EMBEDDED, encoder_folder
+from exitpoll.data.demo import EMBEDDED
 from exitpoll.data.splits import load_splits
 from exitpoll.errors import InputError, MissingExtraError
 from exitpoll.files import read_json, write_json, write_text
@@ -117,6 +117,8 @@ def check_installed(encoder: str) -> None:
     Args:
         encoder: What is to be trained.
     """
+    from exitpoll.models.pretrained import encoder_folder
+
     encoder_folder(encoder)
     for extra, packages in EXTRAS.items():
         if any(find_spec(package) is None for package in packages):

@@ -1,4 +1,4 @@
-"""Texts as token ids: those of like length together, padded to one length."""
+"""Tokenized texts: lengths, padding, and batches of similar length."""
 
 from __future__ import annotations
 
@@ -7,8 +7,8 @@ from collections.abc import Iterator, Mapping, Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-Text = str | tuple[str, str]  # a text, or a pair
-Tokens = Mapping[str, Sequence[Sequence[int]]]  # input_ids, token_type_ids, …: (texts, tokens of each), unpadded
+Text = str | tuple[str, str]  # a text, or a pair of texts
+Tokens = Mapping[str, Sequence[Sequence[int]]]  # input_ids, token_type_ids, …: one list for every text, unpadded
 
 
 def lengths_of(tokens: Tokens) -> NDArray:
@@ -17,29 +17,29 @@ def lengths_of(tokens: Tokens) -> NDArray:
 
 
 def pick(tokens: Tokens, rows: NDArray) -> Tokens:
-    """Take some texts, in the order given."""
+    """Select texts by their row numbers, in the order given."""
     return {name: [column[row] for row in rows] for name, column in tokens.items()}
 
 
 def padded(column: Sequence[Sequence[int]], longest: int, filler: int) -> NDArray:
-    """Fill up rows on the right: (texts, longest)."""
+    """Pad lists of tokens on the right: (texts, longest)."""
     return np.array([[*row, *[filler] * (longest - len(row))] for row in column], dtype=np.int64)
 
 
 def mask_of(lengths: NDArray, longest: int) -> NDArray:
-    """Mark the real tokens, 1 and 0: (texts, longest)."""
+    """Compute the attention mask, 1 for tokens and 0 for padding: (texts, longest)."""
     return (np.arange(longest) < lengths[:, None]).astype(np.int64)
 
 
 def batches(lengths: NDArray, batch_size: int) -> Iterator[NDArray]:
-    """Group texts of like length, longest first, so that a lack of memory shows at once.
+    """Group texts of similar length, longest first, so that a lack of memory shows at once.
 
     Args:
-        lengths: Tokens of each text, (texts,).
-        batch_size: Texts in a batch.
+        lengths: The number of tokens of every text, (texts,).
+        batch_size: The number of texts in a batch.
 
     Yields:
-        The row numbers of each batch.
+        The row numbers of a batch.
     """
     order = np.argsort(-lengths, kind="stable")
     for start in range(0, len(order), batch_size):

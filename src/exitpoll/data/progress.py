@@ -8,11 +8,11 @@ from dataclasses import dataclass, replace
 
 @dataclass(frozen=True)
 class Progress:
-    """How far a task has come."""
+    """The progress of a task."""
 
     task: str  # what is being done; in training, the stage
     done: int
-    total: int | None = None  # None where it is not known beforehand, as in prediction
+    total: int | None = None  # None if it is not known in advance, as in prediction
     loss: float | None = None  # of training
     exit_scores: Sequence[float] | None = None  # of training: on the calibration split, when last scored
     mean_depth: float | None = None  # of prediction
@@ -29,10 +29,10 @@ def named(task: str, on_progress: OnProgress) -> OnProgress:
     """Report progress under another name.
 
     Args:
-        task: The name.
-        on_progress: Called with it.
+        task: The new name.
+        on_progress: Called with the renamed progress.
 
     Returns:
-        What to call with progress of any name.
+        A callback that takes progress of any name.
     """
     return lambda progress: on_progress(replace(progress, task=task))

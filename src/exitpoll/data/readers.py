@@ -1,38 +1,44 @@
-"""Rows of CSV, TSV, JSONL and Parquet files and of hub datasets, each with the place it came from."""
+"""Read rows from CSV, TSV, JSONL and Parquet files, with the place of every row for error messages."""
 
 from __future__ import annotations
 
 import csv
 import json
+import re
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from threading import Lock
+from typing import Literal
 
-from exitpoll.data.tasks import Task
 from exitpoll.errors import InputError, MissingExtraError
 
-csv.field_size_limit(2**31 - 1)
+LARGEST_FIELD = 2**31 - 1  # characters in a field of a CSV file; Python's own limit is 128 kB
+PARQUET_ROWS = 8192  # read at a time
+SPLIT_STEMS = {"train": ("train",), "dev": ("dev", "validation", "valid", "val", "calibration"), "test": ("test",)}
+SHARD = re.compile(r"-\d+-of-\d+$")
 
-PARQUET_ROWS = 8192  # that are read at a time
+Quoting = Literal[0, 3]  # csv.QUOTE_MINIMAL, csv.QUOTE_NONE
+
+_field_size_lock = Lock()
 
 
 @dataclass(frozen=True)
 class Row:
-    """One row and where it stands, for error messages."""
+    """One row and where it comes from."""
 
-    values: dict[str, Any]
-    place: str
-    problem: str | None = None  # why it cannot be read, and has no values
+    values: dict[str, object]
+    place: str  # file and line, for error messages
+    problem: str | None = None  # why the row cannot be read; it then has no values
 
 
 @dataclass(frozen=True)
-class Source:
-    """What was read of a dataset."""
+class RawSplits:
+    """The rows of a dataset as they were read."""
 
-    rows: dict[str, list[Row]]  # of each split: train, dev, test
-    class_names: list[str] | None = None  # in the source's own order, if it has one
-    notes: tuple[str, ...] = ()
+    rows: dict[str, list[Row]]  # by split: train, dev, test
+    class_names: list[str] | None = None  # in the order of the dataset, if it defines one
+    notes: tuple[str, ...] = ()  # what a reader of the results should know about the splits
 
 
 def read_csv(path: Path) -> Iterator[Row]:
@@ -41,97 +47,141 @@ def read_csv(path: Path) -> Iterator[Row]:
 
 
 def read_tsv(path: Path) -> Iterator[Row]:
-    """Read tab-separated values with a header; quotation marks mean nothing, as in GLUE's files."""
+    """Read tab-separated values with a header; quotation marks have no meaning, as in the files of GLUE."""
     yield from _read_separated(path, delimiter="\t", quoting=csv.QUOTE_NONE)
 
 
-def _read_separated(path: Path, delimiter: str, quoting: Any) -> Iterator[Row]:
-    """Read a header and rows of as many fields."""
-    problems: list[str] = []  # of the lines of this row
-    lines = (_noted(line, problem, problems) for line, problem in _lines(path))
-    reader = csv.reader(lines, delimiter=delimiter, quoting=quoting, strict=True)
+def _read_separated(path: Path, delimiter: str, quoting: Quoting) -> Iterator[Row]:
+    """Read a header and rows with as many fields."""
     header: list[str] | None = None
-    while (fields := _next_fields(reader, problems)) is not None:
-        place = f"{path} line {reader.line_num}"
-        if header is None and problems:
-            raise InputError(f"{place}: {problems[0]}")
-        if not problems and (not fields or fields == [" " * len(fields[0])]):
+    for record in _records(path, delimiter, quoting):
+        if record.is_blank:
             continue
         if header is None:
-            header = _check_header(fields, place)
+            if record.problem is not None:
+                raise InputError(f"{record.place}: {record.problem}")
+            header = _check_header(record.fields, record.place)
             continue
-        if not problems and len(fields) != len(header):
-            problems.append(f"{len(fields)} fields where the header has {len(header)}")
-        if problems:
-            yield Row({}, place, f"{place}: {problems[0]}")
+        problem = record.problem
+        if problem is None and len(record.fields) != len(header):
+            problem = f"{len(record.fields)} fields where the header has {len(header)}"
+        if problem is None:
+            yield Row(dict(zip(header, record.fields, strict=True)), record.place)
         else:
-            yield Row(dict(zip(header, fields, strict=True)), place)
-        problems.clear()
+            yield Row({}, record.place, f"{record.place}: {problem}")
 
 
-def _noted(line: str, problem: str | None, problems: list[str]) -> str:
-    """Write down what is wrong with a line."""
-    problems += [] if problem is None else [problem]
-    return line
+@dataclass(frozen=True)
+class _Record:
+    """One row of separated values, which may span several lines."""
+
+    fields: list[str]
+    place: str
+    problem: str | None  # the first that was noticed
+
+    @property
+    def is_blank(self) -> bool:
+        """Whether the row is empty or a single field of spaces."""
+        return self.problem is None and (not self.fields or self.fields == [" " * len(self.fields[0])])
+
+
+def _records(path: Path, delimiter: str, quoting: Quoting) -> Iterator[_Record]:
+    """Read the rows of a file, header and blank rows included."""
+    lines = _Lines(path)
+    reader = csv.reader(lines, delimiter=delimiter, quoting=quoting, strict=True)
+    while True:
+        fields, problem = _next_fields(reader)
+        if fields is None:
+            return
+        yield _Record(fields, f"{path} line {reader.line_num}", lines.take_problem() or problem)
+
+
+def _next_fields(reader: Iterator[list[str]]) -> tuple[list[str] | None, str | None]:
+    """Read the fields of the next row, None at the end of the file, and what is wrong with them.
+
+    The limit on the size of a field is global to the csv module, so it is lifted for one row at a time.
+    """
+    with _field_size_lock:
+        limit = csv.field_size_limit(LARGEST_FIELD)
+        try:
+            return next(reader, None), None
+        except csv.Error as error:
+            return [], str(error)
+        finally:
+            csv.field_size_limit(limit)
+
+
+class _Lines:
+    """The decoded lines of a file; remembers the first problem of the lines read since `take_problem`."""
+
+    def __init__(self, path: Path) -> None:
+        self._lines = _decoded_lines(path)
+        self._problem: str | None = None
+
+    def __iter__(self) -> Iterator[str]:
+        """Return itself: the lines can be read once."""
+        return self
+
+    def __next__(self) -> str:
+        """Return the next line."""
+        line, problem = next(self._lines)
+        self._problem = self._problem or problem
+        return line
+
+    def take_problem(self) -> str | None:
+        """Return the first problem since the last call."""
+        problem, self._problem = self._problem, None
+        return problem
+
+
+def _decoded_lines(path: Path) -> Iterator[tuple[str, str | None]]:
+    """Read the lines of a UTF-8 file, and what is wrong with them."""
+    with path.open("rb") as file:
+        for number, line in enumerate(file, start=1):
+            encoding = "utf-8-sig" if number == 1 else "utf-8"
+            try:
+                text, problem = line.decode(encoding), None
+            except UnicodeDecodeError as error:
+                text = line.decode(encoding, errors="replace")
+                problem = f"invalid UTF-8 ({error.reason}); save it as UTF-8"
+            if "\0" in text:
+                text, problem = text.replace("\0", ""), "a NUL byte, so it is not plain text; save it as UTF-8"
+            yield text, problem
 
 
 def _check_header(header: list[str], place: str) -> list[str]:
-    """Refuse a header that names two columns alike."""
+    """Refuse a header with two columns of the same name."""
     names = [name.strip() for name in header]
-    twice = sorted({name for name in names if names.count(name) > 1})
-    if twice:
-        raise InputError(f"{place}: two columns are named '{twice[0]}'; name every column once")
+    repeated = sorted({name for name in names if names.count(name) > 1})
+    if repeated:
+        raise InputError(f"{place}: two columns are named '{repeated[0]}'; column names must be unique")
     return names
 
 
-def _next_fields(reader: Any, problems: list[str]) -> list[str] | None:
-    """Read the next row, None at the end."""
-    try:
-        return next(reader, None)
-    except csv.Error as error:
-        problems.append(str(error))
-        return []
-
-
 def read_jsonl(path: Path) -> Iterator[Row]:
-    """Read one JSON object a line."""
-    for number, (line, problem) in enumerate(_lines(path), start=1):
+    """Read JSON lines: one object per line."""
+    for number, (line, problem) in enumerate(_decoded_lines(path), start=1):
         if not line.strip():
             continue
         place = f"{path} line {number}"
-        values, problem = ({}, problem) if problem else _object(line)
+        values, problem = ({}, problem) if problem else _parse_object(line)
         yield Row(values, place, None if problem is None else f"{place}: {problem}")
 
 
-def _object(line: str) -> tuple[dict[str, Any], str | None]:
-    """Read a line of JSON, or say what is wrong with it."""
+def _parse_object(line: str) -> tuple[dict[str, object], str | None]:
+    """Parse a line of JSON, and return what is wrong with it."""
     try:
         values = json.loads(line)
     except (ValueError, RecursionError) as error:
         return {}, f"not JSON: {error}"
     if not isinstance(values, dict):
-        return {}, f"expected an object with named fields, found {type(values).__name__}"
-    if "\\ud" in line.lower():  # half a character, which JSON can escape and UTF-8 cannot hold
+        return {}, f"expected a JSON object, got {type(values).__name__}"
+    if "\\ud" in line.lower():  # a lone surrogate: JSON can escape it, UTF-8 cannot encode it
         try:
             json.dumps(values, ensure_ascii=False).encode()
         except UnicodeEncodeError as error:
-            return {}, f"half a character, {error.object[error.start]!a}, stands alone"
+            return {}, f"half a character, the lone surrogate {error.object[error.start]!a}"
     return values, None
-
-
-def checked(rows: Iterable[Row]) -> Iterator[Row]:
-    """Refuse rows that cannot be read.
-
-    Args:
-        rows: What a reader gives.
-
-    Yields:
-        The same rows.
-    """
-    for row in rows:
-        if row.problem is not None:
-            raise InputError(row.problem)
-        yield row
 
 
 def read_parquet(path: Path) -> Iterator[Row]:
@@ -152,6 +202,7 @@ def read_parquet(path: Path) -> Iterator[Row]:
         raise InputError(f"'{path}' cannot be read as Parquet: {error}") from error
 
 
+# A new file format is one row here.
 READERS: dict[str, Callable[[Path], Iterator[Row]]] = {
     ".csv": read_csv,
     ".tsv": read_tsv,
@@ -160,92 +211,57 @@ READERS: dict[str, Callable[[Path], Iterator[Row]]] = {
 }
 
 
-def read_hub(name: str, task: Task | None) -> Source:
-    """Read a dataset of the hub.
+def checked(rows: Iterable[Row]) -> Iterator[Row]:
+    """Refuse rows that cannot be read.
 
     Args:
-        name: The hub's name of the dataset, or a known task's name.
-        task: That task, if the name is one.
+        rows: The rows of a reader.
+
+    Yields:
+        The same rows.
+    """
+    for row in rows:
+        if row.problem is not None:
+            raise InputError(row.problem)
+        yield row
+
+
+def read_file(path: Path) -> list[Row]:
+    """Read all rows of a file, in the format that its suffix names.
+
+    Args:
+        path: A CSV, TSV, JSONL or Parquet file.
 
     Returns:
-        Its splits under our names for them: train, dev, test.
+        The rows, at least one.
     """
-    try:
-        import datasets
-    except ImportError as error:
-        raise MissingExtraError(f"'{name}' is no local file or folder, and reading it from the hub", "data") from error
-    place = task.hub if task is not None else name
-    try:
-        loaded = datasets.load_dataset(place, task.subset if task is not None else None)
-    except Exception as error:  # the hub's client raises a dozen kinds, from no network to no such dataset
-        reason = f"{type(error).__name__}: {error}"
-        raise InputError(f"'{name}' is no local file or folder, and the hub did not give it: {reason}") from error
-    splits = task.splits if task is not None else _hub_splits(set(loaded))
-    ours = {} if task is None else _our_names(task)
-    rows, notes = {}, []
-    for split, theirs in splits.items():
-        if theirs not in loaded and split != "train":
-            continue
-        rows[split], hidden = _drop_hidden(list(_hub_rows(loaded[theirs], f"{place} {theirs}", ours)))
-        notes += [f"{hidden} texts of {place} {theirs} have no label and were left out"] if hidden else []
-    return Source(rows, _class_names(loaded[splits["train"]], ours), tuple(notes))
+    if path.suffix.lower() not in READERS:
+        raise InputError(f"'{path}' is of an unknown kind; known kinds: {', '.join(READERS)}")
+    rows = list(checked(READERS[path.suffix.lower()](path)))
+    if not rows:
+        raise InputError(f"'{path}' has no rows")
+    return rows
 
 
-def _hub_splits(present: set[str]) -> dict[str, str]:
-    """Match the hub's usual split names with ours."""
-    if "train" not in present:
-        raise InputError(f"the dataset has no train split; its splits are: {', '.join(sorted(present))}")
-    usual = {"train": "train", "dev": "validation", "test": "test"}
-    return {ours: theirs for ours, theirs in usual.items() if theirs in present}
+def read_folder(folder: Path) -> RawSplits:
+    """Read the splits of a folder, which are recognized by the names of its files.
 
+    Args:
+        folder: A folder with a train file, perhaps in several shards, and perhaps dev and test files.
 
-def _our_names(task: Task) -> dict[str, str]:
-    """Name a known task's columns by our conventions; a column that would then clash keeps out of the way."""
-    texts = ("text",) if len(task.columns) == 1 else ("text_a", "text_b")
-    ours = {"label": "label at the hub"} | dict(zip(task.columns, texts, strict=True))
-    return ours | {task.label: "label"}
-
-
-def _hub_rows(dataset: Any, place: str, ours: dict[str, str]) -> Iterator[Row]:
-    """Go through a hub split, with class numbers turned to names; −1 marks a label that is not given."""
-    names = {column: feature.names for column, feature in dataset.features.items() if hasattr(feature, "names")}
-    for number, values in enumerate(dataset, start=1):
-        named = {
-            ours.get(column, column): _class_name(value, names[column]) if column in names else value
-            for column, value in values.items()
-        }
-        yield Row(named, f"{place} row {number}")
-
-
-def _class_name(value: int | None, names: list[str]) -> str | None:
-    """Name a class number."""
-    return None if value is None or value < 0 else names[value]
-
-
-def _drop_hidden(rows: list[Row]) -> tuple[list[Row], int]:
-    """Leave out the rows without a label where others have one, and count them."""
-    labelled = [row for row in rows if row.values.get("label") is not None]
-    return (labelled, len(rows) - len(labelled)) if labelled else (rows, 0)
-
-
-def _class_names(dataset: Any, ours: dict[str, str]) -> list[str] | None:
-    """Give the classes in the hub's own order, if it has one."""
-    for column, feature in dataset.features.items():
-        if ours.get(column, column) == "label" and hasattr(feature, "names"):
-            return list(feature.names)
-    return None
-
-
-def _lines(path: Path) -> Iterator[tuple[str, str | None]]:
-    """Go through a UTF-8 file's lines, and say of each what is wrong with it."""
-    with path.open("rb") as file:
-        for number, line in enumerate(file, start=1):
-            encoding = "utf-8-sig" if number == 1 else "utf-8"
-            try:
-                text, problem = line.decode(encoding), None
-            except UnicodeDecodeError as error:
-                text = line.decode(encoding, errors="replace")
-                problem = f"invalid UTF-8 ({error.reason}); save it as UTF-8"
-            if "\0" in text:
-                text, problem = text.replace("\0", ""), "a NUL byte, so it is not plain text; save it as UTF-8"
-            yield text, problem
+    Returns:
+        The rows of every split.
+    """
+    files = sorted(file for file in folder.iterdir() if file.suffix.lower() in READERS)
+    rows: dict[str, list[Row]] = {}
+    for split, stems in SPLIT_STEMS.items():
+        shards = [file for file in files if SHARD.sub("", file.stem.lower()) in stems]
+        if len({(SHARD.sub("", shard.stem), shard.suffix) for shard in shards}) > 1:
+            names = ", ".join(shard.name for shard in shards)
+            raise InputError(f"'{folder}' has more than one {split} file: {names}; keep one")
+        if shards:
+            rows[split] = [row for shard in shards for row in read_file(shard)]
+    if "train" not in rows:
+        kinds = ", ".join(READERS)
+        raise InputError(f"'{folder}' has no train file; expected train, dev and test files of kind {kinds}")
+    return RawSplits(rows)

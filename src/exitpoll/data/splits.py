@@ -1,10 +1,9 @@
-"""Labelled texts from files, folders or the hub, in three splits: train, calibration, test."""
+"""Load labelled texts from files, folders or the hub, in three splits: train, calibration, test."""
 
 from __future__ import annotations
 
-import re
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import numpy as np
@@ -13,25 +12,24 @@ from numpy.typing import NDArray
 from exitpoll.data.batching import Text
 from exitpoll.data.columns import LABEL_COLUMNS, Columns, Table, pick_columns, to_table
 from exitpoll.data.demo import EMBEDDED, read_embedded
-from exitpoll.data.labels import class_names, label_numbers, problem_of
-from exitpoll.data.readers import READERS, Row, Source, checked, read_hub
+from exitpoll.data.hub import read_hub
+from exitpoll.data.labels import LabelScheme
+from exitpoll.data.readers import READERS, RawSplits, read_file, read_folder
 from exitpoll.data.tasks import TASKS, Task, task_named
-from exitpoll.decide.metrics import DEFAULT_METRICS
+from exitpoll.decide.metrics import DEFAULT_METRICS, METRICS, MULTI_LABEL, SINGLE_LABEL
 from exitpoll.errors import InputError
 
-SPLIT_STEMS = {"train": ("train",), "dev": ("dev", "validation", "valid", "val", "calibration"), "test": ("test",)}
-SHARD = re.compile(r"-\d+-of-\d+$")
-CUT_SHARE, CUT_MOST = 0.1, 2000  # a missing split takes this share of train, and no more texts than that
+CUT_SHARE, CUT_MOST = 0.1, 2000  # a missing split takes this share of the train split, and at most so many texts
 
 
 @dataclass(frozen=True)
 class Texts:
-    """Some texts or pairs, with their labels if they have any."""
+    """Texts or pairs of texts, with their labels if they have any."""
 
     first: Sequence[str]  # (texts,)
     second: Sequence[str] | None = None  # (texts,), for pairs
     labels: NDArray | None = None  # (texts,) class numbers or values; (texts, classes) of 0 and 1 for multi-label
-    groups: Sequence[str] | None = None  # (texts,), if a column of groups was asked for
+    groups: Sequence[str] | None = None  # (texts,), the content of the group column, if one was named
 
     @classmethod
     def of(cls, texts: Sequence[Text]) -> Texts:
@@ -58,13 +56,13 @@ class Texts:
         return iter(self.first) if self.second is None else zip(self.first, self.second, strict=True)
 
     def select(self, rows: NDArray) -> Texts:
-        """Pick some texts, in the order given.
+        """Select texts by their row numbers.
 
         Args:
-            rows: Their numbers.
+            rows: Row numbers, in the order wanted.
 
         Returns:
-            The texts and labels at these rows.
+            The texts at these rows, with their labels and groups.
         """
         return Texts(
             first=[self.first[row] for row in rows],
@@ -76,7 +74,7 @@ class Texts:
 
 @dataclass(frozen=True)
 class Splits:
-    """A task's three splits and what is known of its labels."""
+    """The three splits of a dataset, and what its labels mean."""
 
     train: Texts
     calibration: Texts
@@ -84,10 +82,10 @@ class Splits:
     label_names: Sequence[str]
     problem_type: str
     metric: str
-    notes: Sequence[str] = field(default_factory=tuple)  # what a reader of the numbers should know of the splits
-    unlabelled: Texts | None = None  # a test split whose labels are kept from us, as GLUE does
-    source: str | None = None  # what the data are called
-    cut: frozenset[str] = frozenset()  # the splits that were cut from train
+    notes: Sequence[str] = ()  # what a reader of the results should know about the splits
+    unlabelled: Texts | None = None  # a test split whose labels are not published, as in GLUE
+    source: str | None = None  # name of the dataset
+    cut: frozenset[str] = frozenset()  # the splits that were cut from the train split
 
     @property
     def is_pairs(self) -> bool:
@@ -108,212 +106,177 @@ def load_splits(
     limit: int | None = None,
     seed: int = 0,
 ) -> Splits:
-    """Read a labelled dataset and see to its three splits.
+    """Load a labelled dataset in three splits.
 
-    A folder or hub dataset may bring train, dev and test. Without a labelled test split the dev split is the test
-    split, so that published figures stay comparable; what is still missing is cut from train with a fixed seed.
+    A folder or hub dataset may have train, dev and test splits. Without a labelled test split the dev split becomes the
+    test split, so that results stay comparable with published ones; what is still missing is cut from the train split.
 
     Args:
-        source: A CSV, TSV, JSONL or Parquet file, a folder of them, a known task's name or a hub dataset's; or
-            `embedded`, movie reviews that come with the extra demo.
-        task: The task whose metric and columns to use, where the source's name does not say it.
-        text_column: The column of the text; found by convention if not named.
+        source: A CSV, TSV, JSONL or Parquet file, a folder of them, the name of a known task or of a dataset on the
+            hub; or `embedded`, the movie reviews of the extra demo.
+        task: The task whose metric to use, where the name of the source is not that of a task.
+        text_column: The column of the text; looked up by convention if not named.
         pair_column: The column of the second text of a pair.
         label_column: The column of the label.
-        group_column: A column of groups of texts that are to be told apart.
-        problem_type: As in transformers; told from the labels if not named.
-        label_names: The classes in the order to number them; sorted as the train split has them if not named.
-        limit: Train on at most this many texts, drawn with the seed.
+        group_column: A column of groups, to report results by group.
+        problem_type: As in transformers; inferred from the labels by default.
+        label_names: The classes in the order in which to number them; those of the train split, sorted, by default.
+        limit: Draw at most this many training texts at random.
         seed: Seed of the cuts and of the draw.
 
     Returns:
         The splits, with labels as numbers.
     """
-    known = _find_task(source, task)
-    read = _read_all(source)
-    columns = pick_columns(read.rows["train"], Columns(text_column, pair_column, label_column, group_column))
-    tables = {name: to_table(rows, columns) for name, rows in read.rows.items()}
+    known_task = _find_task(source, task)
+    raw = _read_source(source)
+    columns = pick_columns(raw.rows["train"], Columns(text_column, pair_column, label_column, group_column))
+    tables = {split: to_table(rows, columns) for split, rows in raw.rows.items()}
     if tables["train"].labels is None:
-        raise InputError(
-            f"'{source}': no labels found (looked for columns: {', '.join(LABEL_COLUMNS)}); name the column"
-        )
-    kind = problem_type or problem_of(tables["train"].labels)
-    given = label_names or read.class_names
-    names = given or class_names(tables["train"].labels, kind)
-    numbered = {
-        name: _numbered(table, kind, names, numbers_will_do=bool(given))
-        for name, table in tables.items()
-        if table.labels is not None
-    }
-    metric = known.metric if known is not None and kind == "single_label_classification" else DEFAULT_METRICS[kind]
-    splits = _complete(numbered, names, kind, metric, seed)
-    test = tables.get("test")
-    hidden = test is not None and test.labels is None
-    unlabelled = _numbered(test, kind, names, numbers_will_do=False) if test is not None and hidden else None
-    notes = (*read.notes, *splits.notes)
-    splits = replace(splits, notes=notes, unlabelled=unlabelled, source=Path(source).name)
-    return splits if limit is None else _limited(splits, limit, seed)
+        usual = " or ".join(LABEL_COLUMNS)
+        raise InputError(f"'{source}': no labels found; name their column with --label-column (by default {usual})")
+    scheme = LabelScheme.of(tables["train"].labels, problem_type, label_names or raw.class_names)
+    metric, metric_notes = _metric_for(known_task, scheme)
+    splits = _complete(tables, scheme, metric, seed)
+    splits = replace(splits, notes=(*raw.notes, *splits.notes, *metric_notes), source=Path(source).name)
+    if limit is not None:
+        splits = _limited(splits, limit, seed)
+    return _checked(splits)
 
 
 def load_texts(
-    source: str | Path,
-    *,
-    label_names: Sequence[str],
-    problem_type: str,
-    text_column: str | None = None,
-    pair_column: str | None = None,
-    label_column: str | None = None,
-    group_column: str | None = None,
+    source: str | Path, *, label_names: Sequence[str], problem_type: str, columns: Columns | None = None
 ) -> Texts:
-    """Read one file as it is, without splits; its labels, if it has any, are those of a model.
+    """Load one file as it is, without splits; its labels, if it has any, are those of a model.
 
     Args:
         source: A CSV, TSV, JSONL or Parquet file.
-        label_names: The model's classes, in their order.
-        problem_type: What the model decides, as in transformers.
-        text_column: The column of the text; found by convention if not named.
-        pair_column: The column of the second text of a pair.
-        label_column: The column of the label.
-        group_column: A column of groups of texts that are to be told apart.
+        label_names: The classes of the model, in the order of their numbers.
+        problem_type: What the model predicts, as in transformers.
+        columns: The columns to read; looked up by convention by default.
 
     Returns:
-        The texts, with labels where the file has them.
+        The texts, with labels if the file has them.
     """
     path = Path(source)
     if not path.exists() and source != EMBEDDED:
         raise InputError(f"'{source}' does not exist")
     if not path.is_file():
-        raise InputError(f"'{source}' is no file; a folder or a dataset of the hub has splits to choose from")
-    rows = _read_file(path)
-    table = to_table(rows, pick_columns(rows, Columns(text_column, pair_column, label_column, group_column)))
-    return _numbered(table, problem_type, label_names, numbers_will_do=True)
+        raise InputError(f"'{source}' is not a file; a folder or a dataset of the hub has splits to choose from")
+    rows = read_file(path)
+    table = to_table(rows, pick_columns(rows, columns or Columns()))
+    return _to_texts(table, LabelScheme(problem_type, label_names, accept_numbers=True))
 
 
-def _numbered(table: Table, kind: str, names: Sequence[str], *, numbers_will_do: bool) -> Texts:
-    """Turn the labels, where there are any, into numbers."""
-    labels = table.labels
-    numbers = None if labels is None else label_numbers(labels, kind, names, numbers_will_do=numbers_will_do)
-    return Texts(table.first, table.second, numbers, table.groups)
-
-
-# ---- finding --------------------------------------------------------------------------------------------------------
+def _to_texts(table: Table, scheme: LabelScheme) -> Texts:
+    """Turn the labels of a table, if it has any, into numbers."""
+    labels = None if table.labels is None else scheme.encode(table.labels)
+    return Texts(table.first, table.second, labels, table.groups)
 
 
 def _find_task(source: str | Path, task: str | None) -> Task | None:
-    """Tell the task by its name, or by that of the source where this is a task's or a folder's."""
+    """Find the task by its name or by the name of the source."""
     if task is None:
-        named = Path(source).exists() or "/" not in str(source)
-        return task_named(Path(source).name) if named else None
-    found = task_named(task)
-    if found is None:
+        may_be_task = Path(source).exists() or "/" not in str(source)
+        return task_named(Path(source).name) if may_be_task else None
+    known_task = task_named(task)
+    if known_task is None:
         raise InputError(f"task '{task}' is unknown; known tasks: {', '.join(sorted(TASKS))}")
-    return found
+    return known_task
 
 
-def _read_all(source: str | Path) -> Source:
+def _read_source(source: str | Path) -> RawSplits:
     """Read every split that the source has."""
     if source == EMBEDDED:
         return read_embedded()
     path = Path(source)
-    if path.exists() and not path.is_file() and not path.is_dir():
-        raise InputError(f"'{source}' is neither a file nor a folder")
     if path.is_file():
-        return Source({"train": _read_file(path)})
+        return RawSplits({"train": read_file(path)})
     if path.is_dir():
-        return _read_folder(path)
+        return read_folder(path)
+    if path.exists():
+        raise InputError(f"'{source}' is neither a file nor a folder")
     if path.suffix.lower() in READERS or str(source).startswith((".", "/", "~")):
         raise InputError(f"'{source}' does not exist")
     return read_hub(str(source), task_named(str(source)))
 
 
-def _read_folder(folder: Path) -> Source:
-    """Find the splits of a folder by their files' names."""
-    files = sorted(file for file in folder.iterdir() if file.suffix.lower() in READERS)
-    found: dict[str, list[Row]] = {}
-    for split, stems in SPLIT_STEMS.items():
-        shards = [file for file in files if SHARD.sub("", file.stem.lower()) in stems]
-        if len({(SHARD.sub("", shard.stem), shard.suffix) for shard in shards}) > 1:
-            names = ", ".join(shard.name for shard in shards)
-            raise InputError(f"'{folder}' has more than one {split} file: {names}; keep one")
-        if shards:
-            found[split] = [row for shard in shards for row in _read_file(shard)]
-    if "train" not in found:
-        kinds = ", ".join(READERS)
-        raise InputError(f"'{folder}' has no train file; expected train, dev and test files of kind {kinds}")
-    return Source(found)
+def _metric_for(task: Task | None, scheme: LabelScheme) -> tuple[str, tuple[str, ...]]:
+    """Return the metric of a dataset, and a note if it is not the one of the task."""
+    if task is None or scheme.problem_type != SINGLE_LABEL:
+        return DEFAULT_METRICS[scheme.problem_type], ()
+    if METRICS[task.metric].only_two_classes and len(scheme.names) != 2:
+        metric = DEFAULT_METRICS[SINGLE_LABEL]
+        return metric, (f"the metric is {metric}: {task.metric} is for two classes, not {len(scheme.names)}",)
+    return task.metric, ()
 
 
-def _read_file(path: Path) -> list[Row]:
-    """Read one file by its kind."""
-    if path.suffix.lower() not in READERS:
-        raise InputError(f"'{path}' is of an unknown kind; known kinds: {', '.join(READERS)}")
-    rows = list(checked(READERS[path.suffix.lower()](path)))
-    if not rows:
-        raise InputError(f"'{path}' has no rows")
-    return rows
-
-
-# ---- splits ---------------------------------------------------------------------------------------------------------
-
-
-def _complete(texts: dict[str, Texts], names: Sequence[str], kind: str, metric: str, seed: int) -> Splits:
-    """Cut from train whatever split is missing, and say so."""
-    notes, cut = [], set()
-    train, dev, test = texts["train"], texts.get("dev"), texts.get("test")
+def _complete(tables: Mapping[str, Table], scheme: LabelScheme, metric: str, seed: int) -> Splits:
+    """Make three splits of those that have labels; what is missing is cut from the train split."""
+    texts = {split: _to_texts(table, scheme) for split, table in tables.items()}
+    labelled = {split: part for split, part in texts.items() if part.labels is not None}
+    train, dev, test = labelled["train"], labelled.get("dev"), labelled.get("test")
+    notes: list[str] = []
+    cut: dict[str, Texts] = {}
     if test is None and dev is not None:
         test, dev = dev, None
         notes.append("the dev split is the test split: there is no labelled test split")
     if test is None:
-        train, test = _cut(train, kind, seed)
-        cut.add("test")
-        notes.append(f"the test split of {len(test)} texts was cut from train with seed {seed}")
+        train, test = _cut(train, scheme.problem_type, seed)
+        cut["test"] = test
     if dev is None:
-        train, dev = _cut(train, kind, seed)
-        cut.add("calibration")
-        notes.append(f"the calibration split of {len(dev)} texts was cut from train with seed {seed}")
-    if metric == "accuracy_and_f1" and len(names) != 2:
-        metric = "accuracy"
-        notes.append(f"the score is accuracy: the task's own metric is for two classes, not {len(names)}")
-    return _checked(Splits(train, dev, test, names, kind, metric, tuple(notes), cut=frozenset(cut)))
+        train, dev = _cut(train, scheme.problem_type, seed)
+        cut["calibration"] = dev
+    for split, part in cut.items():
+        notes.append(f"the {split} split of {len(part)} texts was cut from train with seed {seed}")
+    return Splits(
+        train=train,
+        calibration=dev,
+        test=test,
+        label_names=scheme.names,
+        problem_type=scheme.problem_type,
+        metric=metric,
+        notes=notes,
+        unlabelled=texts["test"] if "test" in texts and "test" not in labelled else None,
+        cut=frozenset(cut),
+    )
 
 
 def _checked(splits: Splits) -> Splits:
-    """Refuse a train split that has nothing to teach, or that cutting or drawing left with nothing."""
+    """Refuse a train split with a single label, from which nothing can be learned."""
     labels = splits.train.labels
     assert labels is not None
-    if splits.problem_type != "multi_label_classification" and len(np.unique(labels)) < 2:
+    if splits.problem_type != MULTI_LABEL and len(np.unique(labels)) < 2:
         raise InputError(f"the {len(splits.train)} texts left to train on all have one label; use more texts")
     return splits
 
 
-def _cut(texts: Texts, kind: str, seed: int) -> tuple[Texts, Texts]:
-    """Part a share from some texts, with every class in proportion where the classes are large enough."""
+def _cut(texts: Texts, problem_type: str, seed: int) -> tuple[Texts, Texts]:
+    """Split some texts off at random, stratified by class where the classes are large enough."""
     from sklearn.model_selection import train_test_split
 
     size = min(max(round(len(texts) * CUT_SHARE), 1), CUT_MOST)
     if len(texts) < 2:
-        raise InputError(f"{len(texts)} text is too few to cut a split from; give dev and test files too")
-    stratify = _strata(texts, kind, size)
+        raise InputError(f"{len(texts)} text is too few to cut a split from; provide dev and test files too")
+    stratify = texts.labels if _can_stratify(texts, problem_type, size) else None
     kept, cut = train_test_split(np.arange(len(texts)), test_size=size, random_state=seed, stratify=stratify)
     return texts.select(np.sort(kept)), texts.select(np.sort(cut))
 
 
-def _strata(texts: Texts, kind: str, size: int) -> NDArray | None:
-    """Give the classes to keep in proportion, or None where a class is too small for that."""
-    if kind != "single_label_classification" or texts.labels is None:
-        return None
+def _can_stratify(texts: Texts, problem_type: str, size: int) -> bool:
+    """Return whether every class is large enough to be in both parts of a cut."""
+    if problem_type != SINGLE_LABEL or texts.labels is None:
+        return False
     counts = np.bincount(texts.labels)
     counts = counts[counts > 0]
-    possible = counts.min() >= 2 and len(counts) <= min(size, len(texts) - size)
-    return texts.labels if possible else None
+    return bool(counts.min() >= 2 and len(counts) <= min(size, len(texts) - size))
 
 
 def _limited(splits: Splits, limit: int, seed: int) -> Splits:
-    """Draw fewer training texts."""
+    """Draw some of the training texts at random."""
     if limit < 1:
         raise InputError(f"limit {limit} must be at least 1")
     if limit >= len(splits.train):
         return splits
     rows = np.sort(np.random.default_rng(seed).choice(len(splits.train), size=limit, replace=False))
     note = f"{limit} of {len(splits.train)} training texts were drawn with seed {seed}"
-    return _checked(replace(splits, train=splits.train.select(rows), notes=(*splits.notes, note)))
+    return replace(splits, train=splits.train.select(rows), notes=(*splits.notes, note))

@@ -1,4 +1,4 @@
-"""Rows to CSV, TSV, JSON lines and Parquet, a block at a time."""
+"""Write rows as CSV, TSV, JSON lines and Parquet, one block at a time."""
 
 from __future__ import annotations
 
@@ -9,31 +9,34 @@ import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from itertools import islice
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING
 
-from exitpoll.errors import InputError, MissingExtraError
+from exitpoll.errors import InputError, check_installed
 
-Rows = Sequence[Mapping[str, Any]]
+if TYPE_CHECKING:
+    import pyarrow
 
-PARQUET_ROWS = 8192  # in a group of a Parquet file
+Rows = Sequence[Mapping[str, object]]
+
+PARQUET_ROWS = 8192  # in a row group of a Parquet file
 
 
-def write_separated(rows: Rows, columns: Sequence[str], header: bool) -> str:
-    """Write rows as comma-separated values."""
+def write_csv(rows: Rows, columns: Sequence[str], header: bool) -> str:
+    """Format rows as comma-separated values."""
     text = io.StringIO()
     writer = csv.DictWriter(text, columns, lineterminator="\n")
-    careful = csv.DictWriter(text, columns, lineterminator="\n", quoting=csv.QUOTE_ALL)
+    quoting_writer = csv.DictWriter(text, columns, lineterminator="\n", quoting=csv.QUOTE_ALL)
     if header:
         writer.writeheader()
     for row in rows:
         cells = {name: _cell(value) for name, value in row.items()}
-        bare = any(isinstance(cell, str) and "\r" in cell for cell in cells.values())  # which csv leaves unquoted
-        (careful if bare else writer).writerow(cells)
+        has_return = any(isinstance(cell, str) and "\r" in cell for cell in cells.values())  # csv does not quote it
+        (quoting_writer if has_return else writer).writerow(cells)
     return text.getvalue()
 
 
-def write_tabbed(rows: Rows, columns: Sequence[str], header: bool) -> str:
-    """Write rows as tab-separated values without quotes, as we read them; line ends and tabs within become spaces."""
+def write_tsv(rows: Rows, columns: Sequence[str], header: bool) -> str:
+    """Format rows as tab-separated values without quotes; line breaks and tabs in a value become spaces."""
     lines = ["\t".join(columns)] if header else []
     for row in rows:
         cells = ("" if row.get(name) is None else str(_cell(row[name])) for name in columns)
@@ -41,32 +44,33 @@ def write_tabbed(rows: Rows, columns: Sequence[str], header: bool) -> str:
     return "".join(line + "\n" for line in lines)
 
 
-def _cell(value: Any) -> Any:
-    """Write a value into one cell: labels parted by bars, probabilities of several as JSON."""
+def _cell(value: object) -> object:
+    """Format a value for one cell: several labels are separated by `|`, several probabilities are JSON."""
     if isinstance(value, tuple | list):
         return "|".join(map(str, value))
     return json.dumps(value, ensure_ascii=False, default=str) if isinstance(value, dict) else value
 
 
-def write_json_lines(rows: Rows, columns: Sequence[str], header: bool) -> str:
-    """Write rows as JSON, one a line; what JSON has no form for, dates and bytes say, is written as text."""
+def write_jsonl(rows: Rows, columns: Sequence[str], header: bool) -> str:
+    """Format rows as JSON lines; values without a JSON type, such as dates and bytes, become strings."""
     return "".join(json.dumps(row, ensure_ascii=False, default=str) + "\n" for row in rows)
 
 
-WRITERS: dict[str, Callable[[Rows, Sequence[str], bool], str]] = {  # rows, columns, and whether their names come first
-    ".csv": write_separated,
-    ".tsv": write_tabbed,
-    ".jsonl": write_json_lines,
-    ".parquet": write_json_lines,  # until all rows are there: a Parquet file cannot be added to
+# Functions of rows, columns and whether to write a header.
+WRITERS: dict[str, Callable[[Rows, Sequence[str], bool], str]] = {
+    ".csv": write_csv,
+    ".tsv": write_tsv,
+    ".jsonl": write_jsonl,
+    ".parquet": write_jsonl,  # converted at the end: one cannot append to a Parquet file
 }
 
 
 def finish(partial: Path, out: Path) -> None:
-    """Put a file to which all rows were written in its place, whole or not at all.
+    """Move a file to its place atomically, converted to Parquet if it is to be that.
 
     Args:
-        partial: What `WRITERS` wrote, which is gone afterwards.
-        out: Where it belongs.
+        partial: What a function of `WRITERS` wrote; it is removed.
+        out: Where the finished file belongs.
     """
     if out.suffix.lower() == ".parquet":
         _to_parquet(partial, out)
@@ -76,7 +80,7 @@ def finish(partial: Path, out: Path) -> None:
 
 
 def check_kind(path: Path) -> None:
-    """Refuse, before any work is done, what could not be written in the end.
+    """Check, before any work is done, that a file can be written.
 
     Args:
         path: The file to be written.
@@ -84,27 +88,20 @@ def check_kind(path: Path) -> None:
     if path.suffix.lower() not in WRITERS:
         raise InputError(f"'{path}' is of an unknown kind; known kinds: {', '.join(WRITERS)}")
     if path.suffix.lower() == ".parquet":
-        _pyarrow()
-
-
-def _pyarrow() -> Any:
-    """Import pyarrow, or say how to get it."""
-    try:
-        import pyarrow.parquet
-    except ImportError as error:
-        raise MissingExtraError("writing Parquet", "data") from error
-    return pyarrow
+        check_installed(["pyarrow"], "writing Parquet", "data")
 
 
 def _to_parquet(lines: Path, out: Path) -> None:
-    """Turn lines of JSON into Parquet with memory for some of them; what has no type in common becomes text."""
-    pyarrow = _pyarrow()
+    """Convert JSON lines to Parquet in constant memory; columns without a common type become strings."""
+    import pyarrow
+    from pyarrow import parquet
+
     schema = pyarrow.schema([])
     for table in _tables(lines):
-        schema = _common(schema, table.schema)
+        schema = _common_schema(schema, table.schema)
     aside = out.with_name(f"{out.name}.{os.getpid()}.aside")
     try:
-        with pyarrow.parquet.ParquetWriter(aside, schema) as writer:
+        with parquet.ParquetWriter(aside, schema) as writer:
             for table in _tables(lines, schema):
                 writer.write_table(table)
         aside.rename(out)
@@ -112,49 +109,52 @@ def _to_parquet(lines: Path, out: Path) -> None:
         aside.unlink(missing_ok=True)
 
 
-def _tables(path: Path, schema: Any = None) -> Iterator[Any]:
-    """Read lines of JSON as tables of some rows each, of their own types or of a schema's."""
-    pyarrow = _pyarrow()
+def _tables(path: Path, schema: pyarrow.Schema | None = None) -> Iterator[pyarrow.Table]:
+    """Read JSON lines as tables of `PARQUET_ROWS` rows, with the types of a schema or with inferred types."""
+    import pyarrow
+
     with path.open(encoding="utf-8") as file:
         while lines := list(islice(file, PARQUET_ROWS)):
             rows = [json.loads(line) for line in lines]
             names = schema.names if schema else list(dict.fromkeys(name for row in rows for name in row))
             columns = {
-                name: _column([row.get(name) for row in rows], schema.field(name).type if schema else None)
+                name: _array([row.get(name) for row in rows], schema.field(name).type if schema else None)
                 for name in names
             }
             yield pyarrow.table(columns, schema=schema)
 
 
-def _column(values: list[Any], kind: Any) -> Any:
-    """Make a column of a type, or of whatever type fits; of text where Parquet has none."""
-    pyarrow = _pyarrow()
+def _array(values: list[object], data_type: pyarrow.DataType | None) -> pyarrow.Array:
+    """Make an array of a type, inferred by default; of strings if Parquet has no such type."""
+    import pyarrow
+
     try:
-        made = pyarrow.array(values, type=kind)
-        fits = not _is_empty_inside(made.type)
+        array = pyarrow.array(values, type=data_type)
+        if not _has_empty_struct(array.type):
+            return array
     except (pyarrow.ArrowInvalid, pyarrow.ArrowTypeError, OverflowError):
-        fits = False
-    if fits:
-        return made
+        pass
     texts = [value if value is None or isinstance(value, str) else json.dumps(value) for value in values]
     return pyarrow.array(texts, type=pyarrow.string())
 
 
-def _is_empty_inside(kind: Any) -> bool:
-    """Whether records without fields are in a type, which Parquet cannot hold."""
-    types = _pyarrow().types
-    if types.is_struct(kind):
-        return not kind.num_fields or any(_is_empty_inside(each.type) for each in kind)
-    return bool(types.is_list(kind)) and _is_empty_inside(kind.value_type)
+def _has_empty_struct(data_type: pyarrow.DataType) -> bool:
+    """Return whether a type contains a struct without fields, which Parquet cannot store."""
+    from pyarrow import types
+
+    if types.is_struct(data_type):
+        return not data_type.num_fields or any(_has_empty_struct(field.type) for field in data_type)
+    return bool(types.is_list(data_type)) and _has_empty_struct(data_type.value_type)
 
 
-def _common(first: Any, second: Any) -> Any:
-    """Find a schema that two tables can have."""
-    pyarrow = _pyarrow()
+def _common_schema(first: pyarrow.Schema, second: pyarrow.Schema) -> pyarrow.Schema:
+    """Return a schema that fits two tables."""
+    import pyarrow
+
     try:
         return pyarrow.unify_schemas([first, second], promote_options="permissive")
     except (pyarrow.ArrowInvalid, pyarrow.ArrowTypeError):
-        fields = {each.name: each for each in (*first, *second)}
+        fields = {field.name: field for field in (*first, *second)}
         for name in set(first.names) & set(second.names):
             try:
                 parts = [pyarrow.schema([schema.field(name)]) for schema in (first, second)]

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
+from exitpoll.data.columns import Columns
 from exitpoll.data.splits import Texts, load_splits, load_texts
 from exitpoll.data.tasks import task_named
 from exitpoll.decide.metrics import DEFAULT_METRICS, REGRESSION
@@ -52,17 +53,12 @@ def read_texts(
         The texts.
     """
     problem_type = loaded.runtime.problem_type
-    columns: dict[str, Any] = {
-        "text_column": text_column,
-        "pair_column": pair_column,
-        "label_column": label_column,
-        "group_column": group_column,
-    }
     named = task or Path(data).name
     about = {"data": Path(data).name, "split": split, "task": named if task_named(named) else None}
     metric = loaded.training.get("metric")
     if split == "all":
-        texts = load_texts(data, label_names=list(loaded.label_names), problem_type=problem_type, **columns)
+        columns = Columns(text_column, pair_column, label_column, group_column)
+        texts = load_texts(data, label_names=list(loaded.label_names), problem_type=problem_type, columns=columns)
         loaded.check_pairs(f"'{data}'", pairs=texts.second is not None)
         return InputTexts(texts, about | {"metric": metric or DEFAULT_METRICS[problem_type]})
     seed = loaded.training.get("settings", {}).get("seed")
@@ -72,7 +68,10 @@ def read_texts(
         label_names=None if problem_type == REGRESSION else list(loaded.label_names),
         problem_type=problem_type,
         seed=seed if isinstance(seed, int) and seed >= 0 else 0,
-        **columns,
+        text_column=text_column,
+        pair_column=pair_column,
+        label_column=label_column,
+        group_column=group_column,
     )
     loaded.check_pairs(f"'{data}'", pairs=splits.is_pairs)
     if splits.cut and not isinstance(seed, int):

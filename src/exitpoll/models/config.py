@@ -1,4 +1,4 @@
-"""ExitConfig: what an encoder with a head at each exit is made of."""
+"""ExitConfig: the configuration of an encoder with a head at every exit."""
 
 from __future__ import annotations
 
@@ -7,27 +7,26 @@ from typing import Any, ClassVar
 from transformers import AutoConfig, PreTrainedConfig
 from transformers.configuration_utils import SubConfigSpec
 
+from exitpoll.decide.metrics import REGRESSION, SINGLE_LABEL
 from exitpoll.errors import InputError
 
-HEADS = ("mlp", "linear")
 POOLINGS = ("mean", "first", "pooler")
 
 
 class ExitConfig(PreTrainedConfig):
-    """The encoder's own configuration and what stands on it, saved as config.json.
+    """The configuration of the encoder and of its heads, saved as config.json.
 
     Args:
-        encoder: The encoder's configuration.
-        exit_layers: The layers, counted from 1, after which a text may leave; all of them by default.
+        encoder: The configuration of the encoder.
+        exit_layers: The layers, counted from 1, after which a text may exit; all layers by default.
         head: "mlp" (one hidden layer, as in the paper) or "linear".
-        shared_head: Let one head serve all exits.
-        native_head: Let transformers' own classification head serve the last exit.
+        shared_head: Use one head for all exits.
+        native_head: Use the classification head of transformers at the last exit.
         pooling: What a head reads: the "mean" of the tokens, the "first" token, or the encoder's own "pooler".
-        head_dropout: Dropout before a head's last linear map.
-        max_length: Longest text read, in tokens.
-        layer_drop: How likely each layer is to be skipped in training (LayerDrop).
-        strategy: The strategy that goes with the method the heads were trained by.
-        problem_type: As in transformers; regression for one label and single-label classification for more by default.
+        head_dropout: Dropout before the last linear layer of a head.
+        max_length: Maximum length of a text, in tokens.
+        layer_drop: Probability of skipping a layer in training (LayerDrop, Fan et al., 2020).
+        problem_type: As in transformers; by default regression for one label, else single-label classification.
     """
 
     model_type = "exitpoll"
@@ -35,7 +34,7 @@ class ExitConfig(PreTrainedConfig):
         "encoder": SubConfigSpec(config_class=AutoConfig, model_type="bert")
     }
 
-    encoder: Any = None  # a PreTrainedConfig
+    encoder: Any = None  # a PreTrainedConfig; a dict while config.json is read
     exit_layers: list[int] | None = None
     head: str = "mlp"
     shared_head: bool = False
@@ -44,22 +43,23 @@ class ExitConfig(PreTrainedConfig):
     head_dropout: float = 0.1
     max_length: int = 128
     layer_drop: float = 0.0
-    strategy: str | None = None
     problem_type: str | None = None
 
     def __post_init__(self, **kwargs: object) -> None:
-        """Fill in the exits and refuse what cannot be built."""
+        """Fill in the defaults and refuse what cannot be built."""
+        from exitpoll.models.heads import HEADS  # torch is needed to build a model, not to import this module
+
         if "exits" in kwargs:
-            raise InputError("this model was written by an older exitpoll; train it again")
+            raise InputError("this model was written by an older version of exitpoll; train it again")
         super().__post_init__(**kwargs)
         depth = self.encoder.num_hidden_layers
         if self.problem_type is None:
-            self.problem_type = "regression" if self.num_labels == 1 else "single_label_classification"
+            self.problem_type = REGRESSION if self.num_labels == 1 else SINGLE_LABEL
         if self.exit_layers is None:
             self.exit_layers = list(range(1, depth + 1))
         layers = self.exit_layers
         if not layers or layers != sorted(set(layers)) or not 1 <= layers[0] <= layers[-1] <= depth:
-            raise InputError(f"exits {layers} must be distinct layers in rising order between 1 and {depth}")
+            raise InputError(f"exits {layers} must be distinct layers in increasing order between 1 and {depth}")
         if self.head not in HEADS:
             raise InputError(f"head '{self.head}' is unknown; choose one of: {', '.join(HEADS)}")
         if self.pooling not in POOLINGS:

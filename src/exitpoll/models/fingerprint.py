@@ -1,4 +1,4 @@
-"""The fingerprint of a model: a hash of its weights, by which traces, policies and exports know what they belong to."""
+"""The fingerprint of a model: a hash of its weights, which traces, policies and exports name."""
 
 from __future__ import annotations
 

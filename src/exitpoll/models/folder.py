@@ -1,10 +1,9 @@
-"""What a model folder holds: the names of its files, and how to recognize one."""
+"""What a model folder contains: the names of its files, the summary of its training, and how to recognize one."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import TypedDict, cast
 
 from exitpoll.errors import InputError
 from exitpoll.files import check_free, read_json
@@ -20,8 +19,37 @@ MANIFEST = "exported.json"  # of an export: how its ONNX graphs go together
 RUNTIMES = ("torch", "onnx", "onnx-int8")  # exports are folders of these names inside the trained folder
 
 
+class SplitScores(TypedDict):
+    """The scores of the exits on one split."""
+
+    exit_scores: list[float]  # by the metric of the task
+    exit_accuracies: list[float] | None  # None for regression
+    exit_losses: list[float]
+    mean_score: float
+    last_score: float
+    mean_loss: float
+
+
+class TrainingSummary(TypedDict, total=False):
+    """The content of training.json."""
+
+    exitpoll: str  # version
+    settings: dict[str, object]  # of the training
+    source: dict[str, str]  # fingerprint and runtime of the model
+    encoder: str | None  # its name
+    data: str | None  # name of the dataset
+    pairs: bool  # whether the texts are pairs
+    metric: str
+    exit_layers: list[int]
+    scores: dict[str, SplitScores]  # by split
+    texts: dict[str, int]  # number of texts, by split
+    truncated: int  # number of texts longer than the maximum length
+    notes: list[str]
+    seconds: float
+
+
 def is_model_folder(folder: Path) -> bool:
-    """Return whether a folder holds a model of exitpoll, trained or exported."""
+    """Return whether a folder contains an exitpoll model, trained or exported."""
     config = read_json(folder / CONFIG) or {}
     return config.get("model_type") == "exitpoll" or "precision" in (read_json(folder / MANIFEST) or {})
 
@@ -36,30 +64,30 @@ def check_free_for_model(out: Path, *, overwrite: bool) -> None:
     check_free(out, overwrite=overwrite, may_replace=is_model_folder, kind="exitpoll model folder")
 
 
-def read_training(folder: Path) -> Mapping[str, Any]:
+def read_training(folder: Path) -> TrainingSummary:
     """Read the summary of a training.
 
     Args:
-        folder: The model's folder.
+        folder: The model folder.
 
     Returns:
-        The content of training.json; nothing if there is none.
+        The content of training.json; empty if there is none.
     """
     path = folder / TRAINING
     summary = read_json(path) if path.exists() else {}
     if summary is None or not isinstance(summary.get("settings", {}), dict):
         raise InputError(f"'{path}' is broken, so the splits of the training are not known; restore it or remove it")
-    return summary
+    return cast(TrainingSummary, summary)
 
 
 def policy_path(model_folder: str | Path) -> Path:
-    """Return where a model's policy is kept.
+    """Return the path of a model's policy.
 
     Args:
-        model_folder: The model's folder.
+        model_folder: The model folder.
 
     Returns:
-        The path of its policy.json.
+        The path of its policy.json, which may not exist yet.
     """
     if not Path(model_folder).is_dir():
         raise InputError(f"'{model_folder}' is not a folder; name the model folder that exitpoll train wrote")
@@ -67,10 +95,10 @@ def policy_path(model_folder: str | Path) -> Path:
 
 
 def exports_of(model_folder: str | Path) -> list[Path]:
-    """List the exports in a model's folder, which have policies of their own.
+    """List the exports in a model folder, which have policies of their own.
 
     Args:
-        model_folder: The model's folder.
+        model_folder: The model folder.
 
     Returns:
         Their folders.

@@ -1,6 +1,8 @@
-"""The heads: what answers at an exit."""
+"""Heads: the classifiers at the exits."""
 
 from __future__ import annotations
+
+from collections.abc import Callable
 
 import torch
 from torch import Tensor, nn
@@ -9,15 +11,15 @@ from transformers import PreTrainedModel
 
 
 class MLPHead(nn.Module):
-    """A classifier with one hidden layer: the paper's internal classifier."""
+    """A classifier with one hidden layer: the internal classifier of the paper."""
 
     def __init__(self, width: int, classes: int, dropout: float) -> None:
-        """Make the two maps.
+        """Build the two linear layers.
 
         Args:
-            width: Width of what is read, and of the hidden layer.
-            classes: How many logits to give.
-            dropout: Dropout before the last map.
+            width: Width of the input and of the hidden layer.
+            classes: Number of logits.
+            dropout: Dropout before the last layer.
         """
         super().__init__()
         self.hidden = nn.Linear(width, width)
@@ -25,8 +27,8 @@ class MLPHead(nn.Module):
         self.out = nn.Linear(width, classes)
 
     def forward(self, pooled: Tensor) -> Tensor:
-        """Map (texts, width) to (texts, classes)."""
-        # One text through small maps: what modules add to calling them would take as long as the maps themselves.
+        """Compute logits: (texts, width) -> (texts, classes)."""
+        # functional.linear: for a single text, calling modules would take as long as the matrix products themselves.
         hidden = torch.tanh(functional.linear(pooled, self.hidden.weight, self.hidden.bias))
         if self.training:
             hidden = self.dropout(hidden)
@@ -37,24 +39,24 @@ class LinearHead(nn.Module):
     """A linear classifier."""
 
     def __init__(self, width: int, classes: int, dropout: float) -> None:
-        """Make the map.
+        """Build the linear layer.
 
         Args:
-            width: Width of what is read.
-            classes: How many logits to give.
-            dropout: Dropout before the map.
+            width: Width of the input.
+            classes: Number of logits.
+            dropout: Dropout before the layer.
         """
         super().__init__()
         self.dropout = nn.Dropout(dropout)
         self.out = nn.Linear(width, classes)
 
     def forward(self, pooled: Tensor) -> Tensor:
-        """Map (texts, width) to (texts, classes)."""
+        """Compute logits: (texts, width) -> (texts, classes)."""
         return self.out(self.dropout(pooled))
 
 
 class NativeHead(nn.Module):
-    """Whatever transformers' own classifier of a family puts on top of its encoder, weights and all."""
+    """The classification head of transformers for a family of encoders, with its weights."""
 
     def __init__(self, classifier: PreTrainedModel) -> None:
         """Take the parts of a classifier that are not its encoder.
@@ -68,4 +70,5 @@ class NativeHead(nn.Module):
                 self.add_module(name, part)
 
 
-HEAD_CLASSES = {"mlp": MLPHead, "linear": LinearHead}
+# Functions of width, classes and dropout. A new kind of head is one row here.
+HEADS: dict[str, Callable[[int, int, float], nn.Module]] = {"mlp": MLPHead, "linear": LinearHead}

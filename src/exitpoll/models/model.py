@@ -1,4 +1,4 @@
-"""EarlyExitModel: an encoder with a head at each exit."""
+"""EarlyExitModel: an encoder with a head at every exit."""
 
 from __future__ import annotations
 
@@ -12,26 +12,26 @@ from torch import Tensor, nn
 from transformers import AutoModel, AutoModelForSequenceClassification, PreTrainedConfig, PreTrainedModel
 from transformers.utils import ModelOutput
 
-from exitpoll.data.demo import encoder_folder
+from exitpoll.decide.metrics import SINGLE_LABEL
 from exitpoll.errors import InputError
 from exitpoll.models.config import ExitConfig
-from exitpoll.models.encoders import Tokens, family_of, walk
-from exitpoll.models.heads import HEAD_CLASSES, NativeHead
+from exitpoll.models.encoders import TokenTensors, family_of, walk
+from exitpoll.models.heads import HEADS, NativeHead
 from exitpoll.models.losses import relevancy
-from exitpoll.models.pretrained import check_whole, load_body, read_any_config, read_config
+from exitpoll.models.pretrained import check_complete, encoder_folder, load_body, read_any_config, read_config
 
 
 @dataclass
 class EarlyExitOutput(ModelOutput):
-    """What every exit said, and the last one where a plain classifier would say it."""
+    """The logits of every exit; those of the last one also under the name that a plain classifier uses."""
 
     loss: Tensor | None = None  # ()
-    logits: Tensor | None = None  # (texts, classes), the last exit's
+    logits: Tensor | None = None  # (texts, classes), of the last exit
     exit_logits: Tensor | None = None  # (texts, exits, classes)
 
 
 class EarlyExitModel(PreTrainedModel):
-    """An encoder with a head at each exit; run whole, it says what every exit would have answered."""
+    """An encoder with a head at every exit; a forward pass runs all layers and all heads."""
 
     config_class = ExitConfig
     base_model_prefix = "encoder"
@@ -42,28 +42,28 @@ class EarlyExitModel(PreTrainedModel):
     _no_split_modules: Sequence[str] = ()
 
     def __init__(self, config: ExitConfig, body: PreTrainedModel | None = None) -> None:
-        """Build an untrained model; use `from_encoder`, `from_classifier` or `from_pretrained` for a trained one.
+        """Build a model with untrained heads; see also `from_encoder`, `from_classifier` and `from_pretrained`.
 
         Args:
             config: What to build.
-            body: The encoder or, with `native_head`, the classifier to build on; a new one by default.
+            body: The encoder or, with `native_head`, the classifier to build on; an untrained one by default.
         """
         super().__init__(config)
         self.family = family_of(config.encoder)
         if body is None:
-            auto = AutoModelForSequenceClassification if config.native_head else AutoModel
-            body = auto.from_config(config.encoder)
+            auto_class = AutoModelForSequenceClassification if config.native_head else AutoModel
+            body = auto_class.from_config(config.encoder)
         self.encoder = body.base_model
         self.native = NativeHead(body) if config.native_head else None
         self._drop_unused_pooler()
         self.heads = nn.ModuleList(
-            HEAD_CLASSES[config.head](config.encoder.hidden_size, config.num_labels, config.head_dropout)
+            HEADS[config.head](config.encoder.hidden_size, config.num_labels, config.head_dropout)
             for _ in range(self._head_count())
         )
         self.post_init()
 
     def _drop_unused_pooler(self) -> None:
-        """Free the encoder's pooler where no head reads through it."""
+        """Remove the pooler of the encoder if no head uses it."""
         has_pooler = self.family.pool is not None and self.encoder.pooler is not None
         if self.config.pooling == "pooler" and not has_pooler:
             raise InputError(
@@ -73,7 +73,7 @@ class EarlyExitModel(PreTrainedModel):
             self.encoder.pooler = None
 
     def _head_count(self) -> int:
-        """Count the heads of our own: one for all exits, one for each, or one for each but the last."""
+        """Return the number of heads besides the native one: one for all exits, or one for every exit."""
         own = len(self.config.exit_layers) - int(self.config.native_head)
         return min(own, 1) if self.config.shared_head else own
 
@@ -87,20 +87,20 @@ class EarlyExitModel(PreTrainedModel):
             **named: As in transformers.
 
         Returns:
-            The model, in evaluation mode; with `output_loading_info`, and what transformers says of the loading.
+            The model, in evaluation mode; with `output_loading_info`, also the loading report of transformers.
         """
         if Path(name_or_folder).is_file():
             raise InputError(f"'{name_or_folder}' is a file; name the model folder")
         with_report = named.pop("output_loading_info", False)
         _check_type(name_or_folder, named.get("config"))
         try:
-            model, loaded = super().from_pretrained(
+            model, report = super().from_pretrained(
                 name_or_folder, *arguments, **named | {"use_safetensors": True, "output_loading_info": True}
             )
         except Exception as error:  # a broken file raises whatever its reader stumbles on
             raise InputError(f"the model of '{name_or_folder}' cannot be loaded: {error}") from error
-        check_whole(name_or_folder, loaded["missing_keys"])
-        return (model, loaded) if with_report else model
+        check_complete(name_or_folder, report["missing_keys"])
+        return (model, report) if with_report else model
 
     @classmethod
     def from_encoder(
@@ -112,44 +112,35 @@ class EarlyExitModel(PreTrainedModel):
         head: str = "mlp",
         shared_head: bool = False,
         pooling: str = "mean",
-        problem_type: str = "single_label_classification",
+        problem_type: str = SINGLE_LABEL,
         max_length: int = 128,
         dtype: torch.dtype = torch.float32,
     ) -> EarlyExitModel:
-        """Put untrained heads on a pretrained encoder.
+        """Add untrained heads to a pretrained encoder.
 
         Args:
             name_or_folder: A hub name or a local folder of transformers; or `embedded`, the encoder of the extra demo.
-            labels: The class names, or how many classes there are.
-            exits: The layers after which a text may leave; all by default. Layers above the last are not loaded.
+            labels: The class names, or the number of classes.
+            exits: The layers after which a text may exit; all by default. Layers above the last one are not loaded.
             head: "mlp" or "linear".
-            shared_head: Let one head serve all exits.
+            shared_head: Use one head for all exits.
             pooling: "mean", "first" or "pooler".
             problem_type: As in transformers: single_label_classification, multi_label_classification or regression.
-            max_length: Longest text read, in tokens.
+            max_length: Maximum length of a text, in tokens.
             dtype: Type of the weights.
 
         Returns:
-            A model whose encoder is pretrained and whose heads are not.
+            A model with a pretrained encoder and untrained heads.
         """
         name_or_folder = encoder_folder(name_or_folder)
-        encoder_config = read_config(name_or_folder)
+        encoder = read_config(name_or_folder)
         if exits is not None:
-            # Validates the exits against the whole encoder before its upper layers are cut off.
-            ExitConfig(encoder=encoder_config, exit_layers=list(exits))
-            encoder_config = family_of(encoder_config).shorten(encoder_config, max(exits))
-        config = ExitConfig(
-            encoder=encoder_config,
-            exit_layers=None if exits is None else list(exits),
-            head=head,
-            shared_head=shared_head,
-            pooling=pooling,
-            max_length=max_length,
-            problem_type=problem_type,
-            **_label_names(labels),
-        )
+            ExitConfig(encoder=encoder, exit_layers=list(exits))  # checks the exits against the full encoder
+            encoder = family_of(encoder).shorten(encoder, max(exits))
+        heads = _heads(exits, head, shared_head, pooling, max_length)
+        config = ExitConfig(encoder=encoder, **heads, problem_type=problem_type, **_label_names(labels))
         optional = () if pooling == "pooler" else ("pooler",)
-        return cls(config, load_body(AutoModel, name_or_folder, encoder_config, dtype, optional)).to(dtype)
+        return cls(config, load_body(AutoModel, name_or_folder, encoder, dtype, optional)).to(dtype)
 
     @classmethod
     def from_classifier(
@@ -163,38 +154,28 @@ class EarlyExitModel(PreTrainedModel):
         max_length: int = 128,
         dtype: torch.dtype = torch.float32,
     ) -> EarlyExitModel:
-        """Add untrained heads below the head of an already fine-tuned classifier.
+        """Add untrained heads to a fine-tuned classifier, whose own head becomes the last one.
 
         Args:
             name_or_folder: A hub name or a local folder of an AutoModelForSequenceClassification.
-            exits: The layers after which a text may leave; all by default. The last layer must be among them.
+            exits: The layers after which a text may exit; all by default. The last layer must be among them.
             head: "mlp" or "linear", for the new heads.
-            shared_head: Let one new head serve all exits but the last.
+            shared_head: Use one new head for all exits but the last.
             pooling: "mean", "first" or "pooler", for the new heads.
-            max_length: Longest text read, in tokens.
+            max_length: Maximum length of a text, in tokens.
             dtype: Type of the weights.
 
         Returns:
-            A model whose last exit answers exactly as the classifier did.
+            A model whose last exit gives exactly the logits of the classifier.
         """
-        encoder_config = read_config(name_or_folder)
-        depth = encoder_config.num_hidden_layers
+        encoder = read_config(name_or_folder)
+        depth = encoder.num_hidden_layers
         if exits is not None and depth not in exits:
-            raise InputError(f"exits {list(exits)} must end at layer {depth}, where the classifier's own head stands")
-        config = ExitConfig(
-            encoder=encoder_config,
-            exit_layers=None if exits is None else list(exits),
-            head=head,
-            shared_head=shared_head,
-            native_head=True,
-            pooling=pooling,
-            max_length=max_length,
-            problem_type=encoder_config.problem_type,
-            id2label=encoder_config.id2label,
-            label2id=encoder_config.label2id,
-        )
-        body = load_body(AutoModelForSequenceClassification, name_or_folder, encoder_config, dtype)
-        return cls(config, body).to(dtype)
+            raise InputError(f"exits {list(exits)} must end at layer {depth}, where the head of the classifier is")
+        heads = _heads(exits, head, shared_head, pooling, max_length)
+        labels = {"id2label": encoder.id2label, "label2id": encoder.label2id}
+        config = ExitConfig(encoder=encoder, **heads, native_head=True, problem_type=encoder.problem_type, **labels)
+        return cls(config, load_body(AutoModelForSequenceClassification, name_or_folder, encoder, dtype)).to(dtype)
 
     def forward(
         self,
@@ -204,19 +185,20 @@ class EarlyExitModel(PreTrainedModel):
         labels: Tensor | None = None,
         return_dict: bool | None = None,
     ) -> EarlyExitOutput | tuple[Tensor, ...]:
-        """Run every layer and ask every head.
+        """Run all layers up to the last exit, and all heads.
 
         Args:
             input_ids: (texts, tokens)
-            attention_mask: (texts, tokens), 1 for real tokens; None if nothing is padded.
+            attention_mask: (texts, tokens), 1 for tokens and 0 for padding; None if nothing is padded.
             token_type_ids: (texts, tokens), for pairs.
-            labels: (texts,), or (texts, classes) for multi-label; with them the output has the relevancy loss.
-            return_dict: False gives a plain tuple.
+            labels: (texts,), or (texts, classes) for multi-label; the output then has the relevancy loss.
+            return_dict: If False, return a plain tuple.
 
         Returns:
-            Logits of the last exit and of all exits.
+            The logits of the last exit and of all exits.
         """
-        tokens = _tokens(input_ids, attention_mask, token_type_ids)
+        given = {"input_ids": input_ids, "attention_mask": attention_mask, "token_type_ids": token_type_ids}
+        tokens = {name: tensor for name, tensor in given.items() if tensor is not None}
         exit_logits = torch.stack(
             [self.logits_at(number, hidden, attention_mask) for number, hidden in self.walk_exits(tokens)], dim=1
         )  # (texts, exits, classes)
@@ -224,14 +206,14 @@ class EarlyExitModel(PreTrainedModel):
         output = EarlyExitOutput(loss=loss, logits=exit_logits[:, -1], exit_logits=exit_logits)
         return output.to_tuple() if return_dict is False else output
 
-    def walk_exits(self, tokens: Tokens) -> Iterator[tuple[int, Tensor]]:
+    def walk_exits(self, tokens: TokenTensors) -> Iterator[tuple[int, Tensor]]:
         """Run the encoder up to the last exit.
 
         Args:
-            tokens: What the tokenizer gave, padded to one length.
+            tokens: The output of the tokenizer, padded to one length.
 
         Yields:
-            Each exit's number, from 0, and what its head may read, (texts, tokens, width).
+            The number of an exit, from 0, and the hidden states that its head reads, (texts, tokens, width).
         """
         numbers = {layer: number for number, layer in enumerate(self.config.exit_layers)}
         drop = self.config.layer_drop if self.training else 0.0
@@ -240,11 +222,11 @@ class EarlyExitModel(PreTrainedModel):
                 yield numbers[layer], self.family.read(self.encoder, hidden)
 
     def logits_at(self, exit_number: int, hidden: Tensor, mask: Tensor | None) -> Tensor:
-        """Ask the head of one exit.
+        """Compute the logits of one exit.
 
         Args:
-            exit_number: Which exit, counted from 0.
-            hidden: What `walk_exits` gave for it, (texts, tokens, width).
+            exit_number: Number of the exit, from 0.
+            hidden: The hidden states that `walk_exits` yielded for it, (texts, tokens, width).
             mask: (texts, tokens), or None if nothing is padded.
 
         Returns:
@@ -255,11 +237,11 @@ class EarlyExitModel(PreTrainedModel):
         return self.head_at(exit_number)(self.pool(hidden, mask))
 
     def head_at(self, exit_number: int) -> nn.Module:
-        """Find the head of an exit, counted from 0."""
+        """Return the head of an exit, counted from 0."""
         return self.heads[0 if self.config.shared_head else exit_number]
 
     def pool(self, hidden: Tensor, mask: Tensor | None) -> Tensor:
-        """Make one vector of each text: (texts, tokens, width) -> (texts, width)."""
+        """Pool the tokens of every text: (texts, tokens, width) -> (texts, width)."""
         if self.config.pooling == "mean":
             return _mean_over_tokens(hidden, mask)
         if self.config.pooling == "first":
@@ -269,28 +251,36 @@ class EarlyExitModel(PreTrainedModel):
 
 
 def _mean_over_tokens(hidden: Tensor, mask: Tensor | None) -> Tensor:
-    """Average the real tokens of every text: (texts, tokens, width) -> (texts, width)."""
+    """Average over the tokens of every text, without padding: (texts, tokens, width) -> (texts, width)."""
     if mask is None:
         return hidden.mean(dim=1)
-    weights = mask.to(hidden.dtype).unsqueeze(1)  # (texts, 1, tokens)
-    return torch.bmm(weights, hidden).squeeze(1) / weights.sum(dim=2)
+    row_mask = mask.to(hidden.dtype).unsqueeze(1)  # (texts, 1, tokens)
+    return torch.bmm(row_mask, hidden).squeeze(1) / row_mask.sum(dim=2)
 
 
-def _tokens(input_ids: Tensor, attention_mask: Tensor | None, token_type_ids: Tensor | None) -> Tokens:
-    """Collect what was given."""
-    given = {"input_ids": input_ids, "attention_mask": attention_mask, "token_type_ids": token_type_ids}
-    return {name: tensor for name, tensor in given.items() if tensor is not None}
+def _heads(
+    exits: Sequence[int] | None, head: str, shared_head: bool, pooling: str, max_length: int
+) -> dict[str, object]:
+    """Return the fields of ExitConfig that describe exits and heads."""
+    exit_layers = None if exits is None else list(exits)
+    return {
+        "exit_layers": exit_layers,
+        "head": head,
+        "shared_head": shared_head,
+        "pooling": pooling,
+        "max_length": max_length,
+    }
 
 
 def _check_type(name_or_folder: str | Path, config: PreTrainedConfig | None) -> None:
-    """Refuse a model of another kind, which transformers would fill with random weights."""
-    found = config or read_any_config(name_or_folder)
-    if not isinstance(found, ExitConfig):
-        raise InputError(f"'{name_or_folder}' is no model of exitpoll, but one of type '{found.model_type}'")
+    """Refuse a model of another type, whose heads transformers would initialize at random."""
+    config = config or read_any_config(name_or_folder)
+    if not isinstance(config, ExitConfig):
+        raise InputError(f"'{name_or_folder}' is not an exitpoll model (model_type: {config.model_type})")
 
 
 def _label_names(labels: Sequence[str] | int) -> dict[str, dict]:
-    """Number the labels as transformers does."""
+    """Return the class names by number and the numbers by class name, as transformers stores them."""
     names = [f"LABEL_{index}" for index in range(labels)] if isinstance(labels, int) else list(labels)
     return {"id2label": dict(enumerate(names)), "label2id": {name: index for index, name in enumerate(names)}}
 

@@ -1,10 +1,9 @@
-"""Texts to token ids: truncated, counted, batched by length."""
+"""Tokenize texts: token ids, truncation, lengths."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -13,37 +12,35 @@ from transformers import AutoTokenizer, PreTrainedConfig, PreTrainedTokenizerBas
 from exitpoll.data.batching import Tokens, lengths_of, pick
 from exitpoll.data.splits import Texts
 from exitpoll.errors import InputError
-
-# Encoders whose position numbers start behind the padding token's.
-_POSITIONS_AFTER_PADDING = {"camembert", "mpnet", "roberta", "xlm-roberta"}
+from exitpoll.models.encoders import family_of
 
 
 @dataclass(frozen=True)
 class TokenizedTexts:
-    """Texts as token ids, unpadded; a dataset as torch's loaders and transformers' Trainer take it."""
+    """Texts as token ids, unpadded: a dataset for the data loaders of torch and the Trainer of transformers."""
 
     columns: Tokens  # input_ids, attention_mask, …
     labels: NDArray | None
-    truncated: int  # how many texts were longer than the encoder reads
+    truncated: int  # number of texts that were longer than the maximum length
 
     def __len__(self) -> int:
-        """Count the texts."""
+        """Return the number of texts."""
         return len(self.columns["input_ids"])
 
-    def __getitem__(self, row: int) -> dict[str, Any]:
-        """Give one text with its label."""
-        item: dict[str, Any] = {name: column[row] for name, column in self.columns.items()}
+    def __getitem__(self, row: int) -> dict[str, object]:
+        """Return one text with its label."""
+        item: dict[str, object] = {name: column[row] for name, column in self.columns.items()}
         if self.labels is not None:
             item["labels"] = self.labels[row]
         return item
 
     @property
     def lengths(self) -> NDArray:
-        """How many tokens each text has, (texts,)."""
+        """The number of tokens of every text, (texts,)."""
         return lengths_of(self.columns)
 
     def sorted_by_length(self) -> TokenizedTexts:
-        """Put the longest first, so that a batch holds texts of like length."""
+        """Sort the texts, longest first, so that the texts of a batch have similar lengths."""
         order = np.argsort(-self.lengths, kind="stable")
         labels = None if self.labels is None else self.labels[order]
         return TokenizedTexts(pick(self.columns, order), labels, self.truncated)
@@ -63,43 +60,43 @@ def load_tokenizer(name_or_folder: str | Path) -> PreTrainedTokenizerBase:
     except Exception as error:  # a broken file raises whatever its reader stumbles on
         raise InputError(f"'{name_or_folder}' has no tokenizer that can be read: {error}") from error
     if len(tokenizer) <= len(tokenizer.all_special_ids):
-        # transformers makes an empty tokenizer of a folder that has none; every word would be unknown to it.
-        raise InputError(f"'{name_or_folder}' has no tokenizer files; save the encoder's tokenizer beside it")
+        # For a folder without tokenizer files transformers makes an empty tokenizer, to which every word is unknown.
+        raise InputError(f"'{name_or_folder}' has no tokenizer files; save the tokenizer of the encoder there")
     if tokenizer.pad_token is None:
         raise InputError(f"the tokenizer of '{name_or_folder}' has no padding token; set its pad_token")
     return tokenizer
 
 
 def tokenize(texts: Texts, tokenizer: PreTrainedTokenizerBase, max_length: int) -> TokenizedTexts:
-    """Turn texts into token ids, and count those that are truncated.
+    """Tokenize texts with their labels, and count those that are truncated.
 
     Args:
         texts: Single texts or pairs.
-        tokenizer: The encoder's tokenizer.
-        max_length: Longest text kept, in tokens.
+        tokenizer: The tokenizer of the encoder.
+        max_length: Maximum length, in tokens.
 
     Returns:
-        The token ids with the texts' labels.
+        The token ids, with the labels of the texts.
     """
     least = tokenizer.num_special_tokens_to_add(pair=texts.second is not None) + 1
     if max_length < least:
         raise InputError(f"max_length {max_length} leaves no room for a word; it must be at least {least}")
     columns = encode(texts, tokenizer, max_length)
     full = [row for row, ids in enumerate(columns["input_ids"]) if len(ids) == max_length]
-    longer = _count_longer(texts.select(np.array(full, dtype=np.int64)), tokenizer, max_length)
-    return TokenizedTexts(columns, texts.labels, longer)
+    truncated = _count_longer(texts.select(np.array(full, dtype=np.int64)), tokenizer, max_length)
+    return TokenizedTexts(columns, texts.labels, truncated)
 
 
 def encode(texts: Texts, tokenizer: PreTrainedTokenizerBase, max_length: int | None = None) -> Tokens:
-    """Turn texts into token ids.
+    """Tokenize texts.
 
     Args:
         texts: Single texts or pairs.
-        tokenizer: The encoder's tokenizer.
-        max_length: Longest text kept, in tokens; nothing is truncated by default.
+        tokenizer: The tokenizer of the encoder.
+        max_length: Maximum length, in tokens; nothing is truncated by default.
 
     Returns:
-        Token ids and what goes with them, unpadded.
+        The columns that the tokenizer returns (input_ids, …), unpadded.
     """
     second = None if texts.second is None else list(texts.second)
     truncate = max_length is not None
@@ -107,34 +104,33 @@ def encode(texts: Texts, tokenizer: PreTrainedTokenizerBase, max_length: int | N
 
 
 def _count_longer(texts: Texts, tokenizer: PreTrainedTokenizerBase, max_length: int) -> int:
-    """Count the texts that do not fit, among those that fill the length."""
+    """Count the texts that are longer than the maximum length."""
     if not len(texts):
         return 0
     return sum(len(ids) > max_length for ids in encode(texts, tokenizer)["input_ids"])
 
 
 def readable_length(config: PreTrainedConfig, wanted: int) -> int:
-    """Tell how many tokens an encoder can read of the number wanted.
+    """Return how many tokens an encoder can read of the number wanted.
 
     Args:
-        config: The encoder's configuration.
+        config: The configuration of the encoder.
         wanted: The length asked for.
 
     Returns:
-        The smaller of what is wanted and what the encoder has positions for.
+        The smaller of the length asked for and the number of positions of the encoder.
     """
-    offset = config.pad_token_id + 1 if config.model_type in _POSITIONS_AFTER_PADDING else 0
-    return min(wanted, config.max_position_embeddings - offset)
+    return min(wanted, family_of(config).max_length(config))
 
 
 def padding_of(tokenizer: PreTrainedTokenizerBase) -> dict[str, int]:
-    """Say what each kind of tokens is padded with.
+    """Return the value that every column of a tokenizer is padded with.
 
     Args:
-        tokenizer: The encoder's tokenizer.
+        tokenizer: The tokenizer of the encoder.
 
     Returns:
-        A filler for each name that a tokenizer may give.
+        Column names with their padding values.
     """
     return {
         "input_ids": tokenizer.pad_token_id,

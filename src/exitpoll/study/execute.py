@@ -14,7 +14,6 @@ import numpy as np
 import torch
 from transformers import PreTrainedTokenizerBase, set_seed
 
-from exitpoll.data.demo import encoder_folder
 from exitpoll.data.progress import OnProgress, Progress, ignore
 from exitpoll.data.splits import Splits, Texts, load_splits
 from exitpoll.decide.analysis import static_exit
@@ -26,6 +25,7 @@ from exitpoll.files import partial_of, publish, read_json, remove_folder, restor
 from exitpoll.models.folder import JOURNAL as TRAINING_JOURNAL
 from exitpoll.models.folder import read_training
 from exitpoll.models.model import EarlyExitModel
+from exitpoll.models.pretrained import encoder_folder
 from exitpoll.models.tokenizer import load_tokenizer, tokenize
 from exitpoll.study.clock import Clock
 from exitpoll.study.pruning import every_other, head_importance, keep_layers, prune_heads, speedup_of

@@ -7,12 +7,11 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from exitpoll.data.demo import encoder_folder
 from exitpoll.data.splits import load_splits
 from exitpoll.data.tasks import TASKS, plain_name, task_named
 from exitpoll.errors import InputError
 from exitpoll.models.encoders import family_of
-from exitpoll.models.pretrained import read_config
+from exitpoll.models.pretrained import encoder_folder, read_config
 from exitpoll.study.paper import BEYOND, BINARY, MULTICLASS, NAMED, PRESETS, RANGES, ROWS, STARTS, TWINS, Row
 from exitpoll.study.pruning import Prune
 from exitpoll.study.run import Run

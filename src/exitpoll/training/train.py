@@ -87,7 +87,7 @@ def train(
     notes = (*splits.notes, *_name_labels(model, splits))
     wanted = settings.max_length or model.config.max_length
     model.config.max_length = readable_length(model.config.encoder, wanted)
-    model.config.strategy, model.config.layer_drop = settings.strategy, settings.layer_drop
+    model.config.layer_drop = settings.layer_drop
     read = partial(tokenize, tokenizer=tokenizer, max_length=model.config.max_length)
     train_texts, calibration, test = read(splits.train), read(splits.calibration), read(splits.test)
     everyone = processes()

@@ -62,9 +62,9 @@ def train(
     from transformers import set_seed
 
     from exitpoll.cli.progress import progress_bars
-    from exitpoll.data.demo import encoder_folder
     from exitpoll.data.splits import load_splits
     from exitpoll.models.folder import check_free_for_model
+    from exitpoll.models.pretrained import encoder_folder
     from exitpoll.models.tokenizer import load_tokenizer
     from exitpoll.training.train import train as train_model
     from exitpoll.training.trainer import processes
