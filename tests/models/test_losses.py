@@ -156,10 +156,10 @@ class TestEnsemble:
         )
         assert in_ln2(loss) == pytest.approx(4.75 - 0.5 * 1.75)
 
-    @pytest.mark.parametrize("weights", ["uniform", "depth"])
-    def test_weight_zero_is_relevancy(self, weights):
-        assert ensemble(LOGITS, LABELS, diversity_weight=0, exit_weights=weights) == relevancy(
-            LOGITS, LABELS, exit_weights=weights
+    @pytest.mark.parametrize("exit_weights", ["uniform", "depth"])
+    def test_weight_zero_is_relevancy(self, exit_weights):
+        assert ensemble(LOGITS, LABELS, diversity_weight=0, exit_weights=exit_weights) == relevancy(
+            LOGITS, LABELS, exit_weights=exit_weights
         )
 
     @given(
@@ -168,11 +168,11 @@ class TestEnsemble:
         weight=st.floats(0, 1, exclude_max=True),
         exit_weights=st.sampled_from(["uniform", "depth"]),
     )
-    def test_no_head_is_ever_pushed_away_from_the_right_class(self, seed, exits, weight, weights):
+    def test_no_head_is_ever_pushed_away_from_the_right_class(self, seed, exits, weight, exit_weights):
         logits = 4 * torch.randn(5, exits, 3, generator=torch.Generator().manual_seed(seed), dtype=torch.float64)
         logits.requires_grad_()
         labels = torch.tensor([0, 1, 2, 0, 1])
-        ensemble(logits, labels, diversity_weight=weight, exit_weights=weights).backward()
+        ensemble(logits, labels, diversity_weight=weight, exit_weights=exit_weights).backward()
         right = logits.grad[torch.arange(5), :, labels]  # (texts, exits)
         assert right.max() <= 1e-9  # probabilities have a floor
 
@@ -198,11 +198,11 @@ class TestEnsemble:
 @pytest.mark.parametrize(
     ("options", "expected"),
     [
-        ({"weights": "uniform"}, 4.5 - 0.2 * 3.25),
+        ({"exit_weights": "uniform"}, 4.5 - 0.2 * 3.25),
         (
             {
                 "diversity_weight": 0.5,
-                "weights": "depth",
+                "exit_weights": "depth",
                 "closest": "batch",
                 "neighbours": 1,
                 "last_diversity": False,

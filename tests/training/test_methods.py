@@ -61,7 +61,10 @@ def test_every_part_can_be_overridden():
         ({"temperature": 0.0}, "temperature 0.0 must be above 0"),
         ({"warmup": 1.0}, "warmup 1.0 must be at least 0 and at most 0.999"),
         ({"diversity_weight": 1.0}, "diversity weight 1.0 must be at least 0 and below 1"),
-        ({"method": "fastbert", "schedule": "joint"}, "schedule 'joint' gives self-distillation no trained last head"),
+        (
+            {"method": "fastbert", "schedule": "joint"},
+            "objective 'self_distillation' learns from a trained last head, which schedule 'joint' does not train",
+        ),
     ],
 )
 def test_refuses(options, message):

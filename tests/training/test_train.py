@@ -17,12 +17,11 @@ from transformers import AutoModel, AutoModelForSequenceClassification, AutoToke
 from exitpoll import METHODS, EarlyExitModel, InputError, Splits, Texts, TrainingSettings, train
 from exitpoll.files import read_json
 from exitpoll.models.tokenizer import tokenize
-from exitpoll.training import stages
-from exitpoll.training.features import record_features, record_logits
+from exitpoll.training import features, stages
 from exitpoll.training.trainer import LengthSampler, last_checkpoint
 from tests.tiny import LAYERS, save_tiny, tiny_config, tokens, toy_splits
 
-ROOT = Path(__file__).parent.parent
+ROOT = Path(__file__).parents[2]
 FAST = TrainingSettings(epochs=2, batch_size=16, learning_rate=1e-3, head_learning_rate=1e-2, logs_per_epoch=2)
 LEARN = replace(FAST, epochs=8, learning_rate=3e-3, head_learning_rate=3e-3, logs_per_epoch=1)
 
@@ -246,15 +245,17 @@ class TestFrozenHeads:
         assert changed
         assert all(name.startswith(("heads.0.", "heads.1.")) for name in changed)
 
-    def test_features_give_what_the_model_gives(self, encoder_folder, tokenizer, tmp_path):
+    def test_features_give_what_the_model_gives(self, encoder_folder, tokenizer, tmp_path, monkeypatch):
         model = build(encoder_folder).eval()
         texts = tokenize(toy_splits().test, tokenizer, 40)
-        logits = record_logits(model, texts, tokenizer, batch_size=5)
-        features, last = record_features(model, texts, tokenizer, tmp_path / "features.npy", batch_size=7)
+        monkeypatch.setattr(features, "BATCH_SIZE", 5)
+        logits = features.record_logits(model, texts, tokenizer)
+        monkeypatch.setattr(features, "BATCH_SIZE", 7)
+        read, last = features.record_features(model, texts, tokenizer, tmp_path / "features.npy")
         np.testing.assert_allclose(last, logits[:, -1], atol=1e-5)
         for number in range(LAYERS - 1):
             with torch.no_grad():
-                below = model.head_at(number)(torch.from_numpy(np.array(features[:, number])))
+                below = model.head_at(number)(torch.from_numpy(np.array(read[:, number])))
             np.testing.assert_allclose(below.numpy(), logits[:, number], atol=1e-5)
 
     @pytest.mark.parametrize(
@@ -272,7 +273,7 @@ class TestRefusals:
         (tmp_path / "m").mkdir()
         (tmp_path / "m" / "precious").touch()
         for overwrite in (False, True):
-            with pytest.raises(InputError, match="not a model folder"):
+            with pytest.raises(InputError, match="exists and is not an exitpoll model folder"):
                 train(build(encoder_folder), tokenizer, toy_splits(), tmp_path / "m", FAST, overwrite=overwrite)
         assert (tmp_path / "m" / "precious").exists()
 
@@ -385,7 +386,8 @@ train(model, tiny_tokenizer(), toy_splits(), Path(sys.argv[2]), settings)
 def test_several_processes_train_one_model_and_write_it_once(encoder_folder, tmp_path):
     (tmp_path / "run.py").write_text(SEVERAL_PROCESSES)
     arguments = ["--nproc-per-node", "2", "--standalone", str(tmp_path / "run.py"), encoder_folder, tmp_path / "m"]
-    environment = os.environ | {"ACCELERATE_USE_CPU": "true", "OMP_NUM_THREADS": "1", "PYTHONPATH": str(ROOT)}
+    path = os.pathsep.join(map(str, (ROOT / "src", ROOT)))
+    environment = os.environ | {"ACCELERATE_USE_CPU": "true", "OMP_NUM_THREADS": "1", "PYTHONPATH": path}
     command = [sys.executable, "-m", "torch.distributed.run", *map(str, arguments)]
     result = subprocess.run(command, env=environment, capture_output=True, text=True)
     assert result.returncode == 0, result.stderr
