@@ -41,7 +41,7 @@ def test_a_line_by_hand(tmp_path):
 @pytest.mark.parametrize(
     ("options", "expected"),
     [
-        ({"neighbours": 1}, [[0, 0, 0], [2, 0, 0], [0, 2, 0]]),
+        ({"neighbors": 1}, [[0, 0, 0], [2, 0, 0], [0, 2, 0]]),
         # By the batch, head 3 is as near to head 1 as to head 2; the earlier counts.
         ({"closest": "batch"}, [[0, 0, 0], [2, 0, 0], [2, 0, 0]]),
     ],

@@ -51,7 +51,7 @@ def test_every_part_can_be_overridden():
         ({"precision": "fp16"}, "precision 'fp16' is unknown; choose one of: auto, fp32, bf16"),
         ({"select": "x"}, "select 'x' is unknown"),
         ({"epochs": 0}, "epochs 0 must be at least 1"),
-        ({"neighbours": 0}, "neighbours 0 must be at least 1"),
+        ({"neighbors": 0}, "neighbors 0 must be at least 1"),
         ({"early_stop": 0}, "early_stop 0 must be at least 1"),
         ({"max_length": 0}, "max_length 0 must be at least 3"),
         ({"weight_decay": -1.0}, "weight_decay -1.0 must be at least 0 and at most 1"),

@@ -69,7 +69,7 @@ def diversity(
     *,
     closest: str = "text",
     through_target: bool = False,
-    neighbours: int | None = None,
+    neighbors: int | None = None,
     last: bool = True,
     shares: Tensor | None = None,
     problem_type: str = SINGLE_LABEL,
@@ -80,7 +80,7 @@ def diversity(
         logits: (texts, exits, classes)
         closest: Take the minimum for each "text", or for the "batch" by the mean over its texts.
         through_target: Let gradient flow into the earlier head x_j too.
-        neighbours: Look only at the nearest so many earlier heads; 1 is the paper's shortcut, j = i − 1.
+        neighbors: Look only at the nearest so many earlier heads; 1 is the paper's shortcut, j = i − 1.
         last: Keep the last head's term (False is the paper's β_L = 0).
         shares: β_i / λ, how much of every head's term counts, (exits - 1,); all of it by default.
         problem_type: single_label_classification or multi_label_classification.
@@ -89,7 +89,7 @@ def diversity(
         The loss, (), not yet multiplied by λ.
     """
     pairs = _earlier_pairs(
-        logits, closest=closest, neighbours=neighbours, through_target=through_target, problem_type=problem_type
+        logits, closest=closest, neighbors=neighbors, through_target=through_target, problem_type=problem_type
     )
     nearest = pairs.amin(dim=-1)  # (texts or 1, exits - 1)
     weighed = nearest if shares is None else nearest * shares
@@ -105,7 +105,7 @@ def ensemble(
     exit_weights: str = "uniform",
     closest: str = "text",
     through_target: bool = False,
-    neighbours: int | None = None,
+    neighbors: int | None = None,
     last: bool = True,
     problem_type: str = SINGLE_LABEL,
 ) -> Tensor:
@@ -121,7 +121,7 @@ def ensemble(
         exit_weights: As in `relevancy`.
         closest: As in `diversity`.
         through_target: As in `diversity`.
-        neighbours: As in `diversity`.
+        neighbors: As in `diversity`.
         last: As in `diversity`.
         problem_type: single_label_classification or multi_label_classification.
 
@@ -137,7 +137,7 @@ def ensemble(
         logits,
         closest=closest,
         through_target=through_target,
-        neighbours=neighbours,
+        neighbors=neighbors,
         last=last,
         shares=lightest.clamp(max=1),
         problem_type=problem_type,
@@ -192,7 +192,7 @@ def closest_earlier(
     logits: Tensor,
     *,
     closest: str = "text",
-    neighbours: int | None = None,
+    neighbors: int | None = None,
     problem_type: str = SINGLE_LABEL,
 ) -> Tensor:
     """Find argmin_{j<i} CE(x_i, x_j) for every head but the first.
@@ -200,13 +200,13 @@ def closest_earlier(
     Args:
         logits: (texts, exits, classes)
         closest: As in `diversity`.
-        neighbours: As in `diversity`.
+        neighbors: As in `diversity`.
         problem_type: single_label_classification or multi_label_classification.
 
     Returns:
         Exit numbers from 0, (texts, exits - 1).
     """
-    pairs = _earlier_pairs(logits, closest=closest, neighbours=neighbours, problem_type=problem_type)
+    pairs = _earlier_pairs(logits, closest=closest, neighbors=neighbors, problem_type=problem_type)
     return pairs.argmin(dim=-1).expand(len(logits), -1)
 
 
@@ -214,7 +214,7 @@ def _earlier_pairs(
     logits: Tensor,
     *,
     closest: str,
-    neighbours: int | None,
+    neighbors: int | None,
     through_target: bool = False,
     problem_type: str,
 ) -> Tensor:
@@ -224,14 +224,14 @@ def _earlier_pairs(
     """
     if closest not in ("text", "batch"):
         raise InputError(f"closest '{closest}' is unknown; choose one of: text, batch")
-    if neighbours is not None and neighbours < 1:
-        raise InputError(f"neighbours {neighbours} must be at least 1")
+    if neighbors is not None and neighbors < 1:
+        raise InputError(f"neighbors {neighbors} must be at least 1")
     pairs = cross_entropies(logits, through_target=through_target, problem_type=problem_type)
     if closest == "batch":
         pairs = pairs.mean(dim=0, keepdim=True)
     earlier = torch.ones_like(pairs[0], dtype=torch.bool).tril(-1)  # (exits, exits)
-    if neighbours is not None:
-        earlier = earlier.triu(-neighbours)
+    if neighbors is not None:
+        earlier = earlier.triu(-neighbors)
     return pairs.masked_fill(~earlier, math.inf)[:, 1:]
 
 

@@ -33,7 +33,7 @@ class Journal:
         problem_type: str,
         diversity_weight: float = 0.0,
         closest: str = "text",
-        neighbours: int | None = None,
+        neighbors: int | None = None,
     ) -> None:
         """Start with nothing seen.
 
@@ -43,13 +43,13 @@ class Journal:
             problem_type: As in transformers.
             diversity_weight: λ.
             closest: As in `diversity`.
-            neighbours: As in `diversity`.
+            neighbors: As in `diversity`.
         """
         self.path = path
         self.stage = stage
         self.problem_type = problem_type
         self.diversity_weight = diversity_weight
-        self.nearest = partial(closest_earlier, closest=closest, neighbours=neighbours, problem_type=problem_type)
+        self.nearest = partial(closest_earlier, closest=closest, neighbors=neighbors, problem_type=problem_type)
         self._forget()
 
     def _forget(self) -> None:

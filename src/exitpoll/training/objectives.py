@@ -68,7 +68,7 @@ def _ensemble(settings: TrainingSettings, problem_type: str) -> Loss:
         exit_weights=settings.exit_weights,
         closest=settings.closest,
         through_target=settings.through_target,
-        neighbours=settings.neighbours,
+        neighbors=settings.neighbors,
         last=settings.last_diversity,
         problem_type=problem_type,
     )

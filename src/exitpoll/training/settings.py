@@ -34,7 +34,7 @@ class TrainingSettings:
         diversity_weight: λ of the ensemble objective, in [0, 1); the method's by default.
         closest: Take the diversity loss's minimum for each text or for the batch.
         through_target: Let the diversity loss's gradient flow into the earlier head too.
-        neighbours: Compare a head with only so many heads before it.
+        neighbors: Compare a head with only so many heads before it.
         last_diversity: Keep the diversity term of the last head.
         temperature: Softens self-distillation.
         layer_drop: How likely each layer is to be skipped in training (LayerDrop).
@@ -61,7 +61,7 @@ class TrainingSettings:
     diversity_weight: float | None = None
     closest: Literal["text", "batch"] = "text"
     through_target: bool = False
-    neighbours: int | None = None
+    neighbors: int | None = None
     last_diversity: bool = True
     temperature: float = 1.0
     layer_drop: float = 0.0
@@ -129,7 +129,7 @@ def _check_ranges(settings: TrainingSettings) -> None:
         "batch_size": (1, math.inf),
         "logs_per_epoch": (1, math.inf),
         "early_stop": (1, math.inf),
-        "neighbours": (1, math.inf),
+        "neighbors": (1, math.inf),
         "max_length": (3, math.inf),
         "seed": (0, 2**32 - 1),
         "warmup": (0, 0.999),

@@ -162,7 +162,7 @@ def _journal(job: Job, stage: str) -> Journal:
         problem_type=job.splits.problem_type,
         diversity_weight=settings.diversity_weight if settings.objective == "ensemble" else 0.0,
         closest=settings.closest,
-        neighbours=settings.neighbours,
+        neighbors=settings.neighbors,
     )
 
 

@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import sys
 from pathlib import Path
-from typing import Annotated, Literal
-
-from cyclopts import Parameter
+from typing import Literal
 
 from exitpoll.cli.app import Names, Numbers
 from exitpoll.cli.console import errors, quieten_transformers, say
+from exitpoll.cli.training_flags import TrainingFlags
 from exitpoll.errors import InputError
 from exitpoll.training.settings import TrainingSettings
 
@@ -31,7 +30,7 @@ def reproduce(
     presets: bool = False,
     searched: Path | None = None,
     pooling: Literal["mean", "first", "pooler"] = "mean",
-    settings: Annotated[TrainingSettings | None, Parameter(name="*")] = None,
+    settings: TrainingFlags = None,
 ) -> None:
     """Repeat the paper's tables and figures with runs of one's own; a job that was cut off goes on.
 

@@ -11,6 +11,7 @@ from rich.console import Console
 
 from exitpoll.cli.app import Numbers, Reading
 from exitpoll.cli.console import quieten_transformers, show_training
+from exitpoll.cli.training_flags import TrainingFlags
 from exitpoll.errors import InputError
 from exitpoll.training.settings import TrainingSettings
 
@@ -34,7 +35,7 @@ def train(
     limit: int | None = None,
     resume: bool = False,
     overwrite: bool = False,
-    settings: Annotated[TrainingSettings | None, Parameter(name="*")] = None,
+    settings: TrainingFlags = None,
 ) -> None:
     """Train an encoder with a head after every layer.
 
