@@ -71,7 +71,7 @@ class TestRelevancy:
             relevancy(LOGITS, LABELS, problem_type="ranking")
 
     def test_unknown_weights(self):
-        with pytest.raises(InputError, match="'deep' are unknown; choose one of: uniform, depth"):
+        with pytest.raises(InputError, match="'deep' is unknown; choose one of: uniform, depth"):
             relevancy(LOGITS, LABELS, exit_weights="deep")
 
 
