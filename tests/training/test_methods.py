@@ -72,6 +72,17 @@ def test_refuses(options, message):
         TrainingSettings(**options).resolved()
 
 
+def test_a_classifier_keeps_its_own_head_unless_a_schedule_is_named():
+    assert TrainingSettings().resolved(native_head=True).schedule == "heads"
+    assert TrainingSettings(method="fastbert").resolved(native_head=True).schedule == "heads"
+    assert TrainingSettings(schedule="joint").resolved(native_head=True).schedule == "joint"
+
+
+def test_resolved_settings_resolve_to_themselves():
+    settings = TrainingSettings(method="pabee").resolved()
+    assert settings.resolved() == settings.resolved(native_head=True) == settings
+
+
 def test_names_and_tables_agree():
     assert set(get_args(MethodName)) == set(METHODS)
     assert set(get_args(ScheduleName)) == set(SCHEDULES)
