@@ -50,6 +50,11 @@ class TestTrain:
         assert not any(name.endswith((".bin", ".pt", ".pth", ".pkl")) for name in names)
         assert [path.name for path in tmp_path.iterdir()] == ["m"]  # the work is cleared away
         summary = read_json(tmp_path / "m" / "training.json")
+        assert set(summary) == {
+            *("exitpoll", "settings", "source", "encoder", "data", "pairs", "metric", "exit_layers", "scores", "texts"),
+            *("truncated", "notes", "seconds"),
+        }
+        assert set(summary["source"]) == {"fingerprint", "runtime"}
         assert summary["scores"]["test"]["exit_scores"] == trained.test_scores
         assert summary["settings"]["objective"] == "ensemble"
         assert (summary["encoder"], summary["data"], summary["pairs"]) == (encoder_folder.name, None, False)

@@ -125,7 +125,7 @@ def _build(encoder: str | None, classifier: str | None, splits: Splits, shape: S
 
     from exitpoll.models.model import EarlyExitModel
 
-    set_seed(seed)  # of the initial weights of the heads; train() sets that of the training
+    set_seed(seed)  # for the initial weights of the heads; train() seeds the training itself
     if encoder is not None:
         names = list(splits.label_names)
         return EarlyExitModel.from_encoder(encoder, labels=names, problem_type=splits.problem_type, **shape)
