@@ -104,18 +104,22 @@ def test_resuming_with_other_settings_is_refused(encoder_folder, tokenizer, tmp_
     with pytest.raises(Cut):
         run(encoder_folder, tokenizer, tmp_path / "m", SETTINGS, ("all", 4))
     other = replace(SETTINGS, learning_rate=1e-4)
-    with pytest.raises(InputError, match="begun with another setting learning_rate: resume with the same"):
+    with pytest.raises(InputError, match="started with another setting learning_rate: resume with the same"):
         run(encoder_folder, tokenizer, tmp_path / "m", other, resume=True)
 
 
 @pytest.mark.parametrize(
     ("options", "difference"),
-    [({"pooling": "first"}, "model pooling"), ({"head": "linear"}, "model head"), ({"exits": [1, 3]}, "model exits")],
+    [
+        ({"pooling": "first"}, "model pooling"),
+        ({"head": "linear"}, "model head"),
+        ({"exits": [1, 3]}, "model exit_layers"),
+    ],
 )
 def test_resuming_another_model_is_refused(encoder_folder, tokenizer, tmp_path, options, difference):
     with pytest.raises(Cut):
         run(encoder_folder, tokenizer, tmp_path / "m", SETTINGS, ("all", 4))
-    with pytest.raises(InputError, match=f"begun with another {difference}: resume with the same"):
+    with pytest.raises(InputError, match=f"started with another {difference}: resume with the same"):
         run(encoder_folder, tokenizer, tmp_path / "m", SETTINGS, shape=options, resume=True)
 
 
@@ -123,14 +127,14 @@ def test_resuming_another_encoder_is_refused(encoder_folder, tokenizer, tmp_path
     with pytest.raises(Cut):
         run(encoder_folder, tokenizer, tmp_path / "m", SETTINGS, ("all", 4))
     tiny_encoder("bert", seed=1).save_pretrained(tmp_path / "other")
-    with pytest.raises(InputError, match="begun with another model encoder"):
+    with pytest.raises(InputError, match="started with another model encoder"):
         run(tmp_path / "other", tokenizer, tmp_path / "m", SETTINGS, resume=True)
 
 
 def test_starting_again_without_a_word_is_refused(encoder_folder, tokenizer, tmp_path):
     with pytest.raises(Cut):
         run(encoder_folder, tokenizer, tmp_path / "m", SETTINGS, ("all", 4))
-    with pytest.raises(InputError, match=r"holds a training that was cut off: say --resume, or --overwrite to drop it"):
+    with pytest.raises(InputError, match=r"holds an interrupted training: use --resume, or --overwrite to discard it"):
         run(encoder_folder, tokenizer, tmp_path / "m", SETTINGS)
 
 

@@ -71,7 +71,7 @@ class TestRelevancy:
             relevancy(LOGITS, LABELS, problem_type="ranking")
 
     def test_unknown_weights(self):
-        with pytest.raises(InputError, match="'deep' are unknown; choose one of: uniform, depth"):
+        with pytest.raises(InputError, match="'deep' is unknown; choose one of: uniform, depth"):
             relevancy(LOGITS, LABELS, exit_weights="deep")
 
 
@@ -84,10 +84,10 @@ class TestDiversity:
             # By the batch, head 3 is at 1.625 from both others: 1.5 and 1.75 in either order.
             ({"closest": "batch"}, -(1.75 + 1.625)),
             # Text 1: head 3 against head 2 is 1.75, text 2: 1.5.
-            ({"neighbours": 1}, -(1.75 + 1.625)),
-            ({"neighbours": 2}, -(1.75 + 1.5)),
+            ({"neighbors": 1}, -(1.75 + 1.625)),
+            ({"neighbors": 2}, -(1.75 + 1.5)),
             ({"last": False}, -1.75),
-            ({"closest": "batch", "neighbours": 1, "last": False}, -1.75),
+            ({"closest": "batch", "neighbors": 1, "last": False}, -1.75),
         ],
     )
     def test_by_hand(self, options, expected):
@@ -107,7 +107,7 @@ class TestDiversity:
     @pytest.mark.parametrize("through_target", [False, True])
     def test_gradient_reaches_the_target_only_when_asked(self, through_target):
         logits = LOGITS.clone().requires_grad_()
-        diversity(logits, neighbours=1, last=False, through_target=through_target).backward()  # head 2 against head 1
+        diversity(logits, neighbors=1, last=False, through_target=through_target).backward()  # head 2 against head 1
         assert (logits.grad[:, 0].abs().sum() > 0) == through_target
         assert logits.grad[:, 1].abs().sum() > 0
         assert logits.grad[:, 2].abs().sum() == 0
@@ -123,9 +123,7 @@ class TestDiversity:
         with pytest.raises(InputError, match="use relevancy"):
             diversity(LOGITS, problem_type=REGRESSION)
 
-    @pytest.mark.parametrize(
-        ("options", "message"), [({"closest": "x"}, "text, batch"), ({"neighbours": 0}, "least 1")]
-    )
+    @pytest.mark.parametrize(("options", "message"), [({"closest": "x"}, "text, batch"), ({"neighbors": 0}, "least 1")])
     def test_refuses_unknown_options(self, options, message):
         with pytest.raises(InputError, match=message):
             diversity(LOGITS, **options)
@@ -152,7 +150,7 @@ class TestEnsemble:
 
     def test_all_options_by_hand(self):
         loss = ensemble(
-            LOGITS, LABELS, diversity_weight=0.5, exit_weights="depth", closest="batch", neighbours=1, last=False
+            LOGITS, LABELS, diversity_weight=0.5, exit_weights="depth", closest="batch", neighbors=1, last=False
         )
         assert in_ln2(loss) == pytest.approx(4.75 - 0.5 * 1.75)
 
@@ -204,7 +202,7 @@ class TestEnsemble:
                 "diversity_weight": 0.5,
                 "exit_weights": "depth",
                 "closest": "batch",
-                "neighbours": 1,
+                "neighbors": 1,
                 "last_diversity": False,
             },
             4.75 - 0.5 * 1.75,

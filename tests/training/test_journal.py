@@ -26,8 +26,8 @@ def write(entry, step):
 
 def test_a_line_by_hand(tmp_path):
     entry = journal(tmp_path)
-    entry.see(LOGITS, LABELS, 2.0)
-    entry.see(LOGITS, LABELS, 4.0)
+    entry.add_batch(LOGITS, LABELS, 2.0)
+    entry.add_batch(LOGITS, LABELS, 4.0)
     write(entry, 7)
     [line] = lines(tmp_path)
     assert (line["stage"], line["step"], line["train_loss"]) == ("all", 7, 3.0)
@@ -41,23 +41,23 @@ def test_a_line_by_hand(tmp_path):
 @pytest.mark.parametrize(
     ("options", "expected"),
     [
-        ({"neighbours": 1}, [[0, 0, 0], [2, 0, 0], [0, 2, 0]]),
+        ({"neighbors": 1}, [[0, 0, 0], [2, 0, 0], [0, 2, 0]]),
         # By the batch, head 3 is as near to head 1 as to head 2; the earlier counts.
         ({"closest": "batch"}, [[0, 0, 0], [2, 0, 0], [2, 0, 0]]),
     ],
 )
 def test_nearest_is_what_the_loss_takes_it_to_be(tmp_path, options, expected):
     entry = journal(tmp_path, **options)
-    entry.see(LOGITS, LABELS, 1.0)
+    entry.add_batch(LOGITS, LABELS, 1.0)
     write(entry, 1)
     assert lines(tmp_path)[0]["closest"] == expected
 
 
 def test_a_new_line_starts_from_nothing(tmp_path):
     entry = journal(tmp_path)
-    entry.see(LOGITS, LABELS, 2.0)
+    entry.add_batch(LOGITS, LABELS, 2.0)
     write(entry, 1)
-    entry.see(LOGITS[:1], LABELS[:1], 5.0)
+    entry.add_batch(LOGITS[:1], LABELS[:1], 5.0)
     write(entry, 2)
     assert lines(tmp_path)[1]["train_loss"] == 5.0
     assert lines(tmp_path)[1]["closest"] == [[0, 0, 0], [1, 0, 0], [1, 0, 0]]
@@ -65,14 +65,14 @@ def test_a_new_line_starts_from_nothing(tmp_path):
 
 def test_regression_has_no_closest_head(tmp_path):
     entry = journal(tmp_path, problem_type="regression")
-    entry.see(torch.zeros(2, 3, 1), torch.zeros(2), 1.0)
+    entry.add_batch(torch.zeros(2, 3, 1), torch.zeros(2), 1.0)
     write(entry, 1)
     assert (lines(tmp_path)[0]["closest"], lines(tmp_path)[0]["alpha"]) == (None, None)
 
 
 def test_multi_label_has_a_closest_head_but_no_single_right_class(tmp_path):
     entry = journal(tmp_path, problem_type="multi_label_classification")
-    entry.see(torch.zeros(2, 3, 4), torch.zeros(2, 4), 1.0)
+    entry.add_batch(torch.zeros(2, 3, 4), torch.zeros(2, 4), 1.0)
     write(entry, 1)
     assert lines(tmp_path)[0]["closest"] is not None
     assert lines(tmp_path)[0]["alpha"] is None

@@ -49,7 +49,7 @@ def test_every_part_can_be_overridden():
         ({"precision": "fp16"}, "precision 'fp16' is unknown; choose one of: auto, fp32, bf16"),
         ({"select": "x"}, "select 'x' is unknown"),
         ({"epochs": 0}, "epochs 0 must be at least 1"),
-        ({"neighbours": 0}, "neighbours 0 must be at least 1"),
+        ({"neighbors": 0}, "neighbors 0 must be at least 1"),
         ({"early_stop": 0}, "early_stop 0 must be at least 1"),
         ({"max_length": 0}, "max_length 0 must be at least 3"),
         ({"weight_decay": -1.0}, "weight_decay -1.0 must be at least 0 and at most 1"),
@@ -59,12 +59,26 @@ def test_every_part_can_be_overridden():
         ({"temperature": 0.0}, "temperature 0.0 must be above 0"),
         ({"warmup": 1.0}, "warmup 1.0 must be at least 0 and at most 0.999"),
         ({"diversity_weight": 1.0}, "diversity weight 1.0 must be at least 0 and below 1"),
-        ({"method": "fastbert", "schedule": "joint"}, "schedule 'joint' gives self-distillation no trained last head"),
+        (
+            {"method": "fastbert", "schedule": "joint"},
+            "objective 'self_distillation' learns from a trained last head, which schedule 'joint' does not train",
+        ),
     ],
 )
 def test_refuses(options, message):
     with pytest.raises(InputError, match=message):
         TrainingSettings(**options).resolved()
+
+
+def test_a_classifier_keeps_its_own_head_unless_a_schedule_is_named():
+    assert TrainingSettings().resolved(native_head=True).schedule == "heads"
+    assert TrainingSettings(method="fastbert").resolved(native_head=True).schedule == "heads"
+    assert TrainingSettings(schedule="joint").resolved(native_head=True).schedule == "joint"
+
+
+def test_resolved_settings_resolve_to_themselves():
+    settings = TrainingSettings(method="pabee").resolved()
+    assert settings.resolved() == settings.resolved(native_head=True) == settings
 
 
 def test_names_and_tables_agree():

@@ -14,6 +14,7 @@ from cyclopts import App, Parameter, Token, convert
 
 from exitpoll import __version__
 from exitpoll.errors import MissingExtraError
+from exitpoll.training.settings import TrainingSettings
 
 
 def whole_numbers_stay_whole(hint: Any, tokens: Sequence[Token]) -> Any:
@@ -61,6 +62,7 @@ for verb in VERBS:
 
 Names = Annotated[list[str] | None, Parameter(consume_multiple=True, negative="")]
 Numbers = Annotated[list[int] | None, Parameter(consume_multiple=True, negative="")]
+TrainingFlags = Annotated[TrainingSettings | None, Parameter(name="*")]
 Split = Literal["train", "calibration", "test", "all"]  # as in opening, whose imports can wait
 
 

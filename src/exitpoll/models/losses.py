@@ -1,9 +1,9 @@
-"""Losses over every exit's logits: relevancy, diversity, self-distillation.
+"""Losses over the logits of all exits: relevancy, diversity, self-distillation.
 
-Notation as in "Early Exiting with Ensemble Internal Classifiers": x_i is what head i says, a distribution over the
-classes, i = 1…L; y is the gold label; CE(x_i, x_j) = −Σ_c x_j[c] log x_i[c], so the earlier head x_j is the target.
-All losses take logits (texts, exits, classes) and are means over texts. The paper speaks of single-label tasks; for
-multi-label ones each label is a Bernoulli variable of its own, and regression has relevancy only.
+Notation of Sun et al. (2021): x_i is the distribution over classes that head i predicts, i = 1…L; y is the gold label;
+CE(x_i, x_j) = −Σ_c x_j[c] log x_i[c], so the earlier head x_j is the target. All losses take logits
+(texts, exits, classes) and are means over texts. The paper covers single-label tasks; in multi-label tasks every label
+is a Bernoulli variable, and regression has the relevancy loss only.
 """
 
 from __future__ import annotations
@@ -17,19 +17,19 @@ from torch.nn import functional
 from exitpoll.decide.metrics import MULTI_LABEL, REGRESSION, SINGLE_LABEL
 from exitpoll.errors import InputError
 
-# Log-probabilities are cut off here: e^-10000 is 0 in any precision, and −∞ · 0 would be NaN.
+# Log-probabilities are clamped here: e^-10000 is 0 in any precision, and −∞ · 0 would be NaN.
 LOG_FLOOR = -1e4
 
 
 def relevancy(
     logits: Tensor, labels: Tensor, *, exit_weights: str = "uniform", problem_type: str = SINGLE_LABEL
 ) -> Tensor:
-    """Make every head accurate: L_rel = Σ_i α_i CE(x_i, y) (the paper's equation 10; α in its appendix).
+    """Compute the relevancy loss, which trains every head: L_rel = Σ_i α_i CE(x_i, y), Sun et al. (2021), Eq. 10.
 
     Args:
         logits: (texts, exits, classes)
         labels: (texts,) class numbers or, for regression, values; (texts, classes) of 0 and 1 for multi-label.
-        exit_weights: "uniform", α_i = 1, or "depth", α_i ∝ i with Σ_i α_i = L (PABEE).
+        exit_weights: "uniform", α_i = 1, or "depth", α_i ∝ i with Σ_i α_i = L, Zhou et al. (2020), Eq. 3.
         problem_type: As in transformers: single_label_classification, multi_label_classification or regression.
 
     Returns:
@@ -40,7 +40,7 @@ def relevancy(
 
 
 def exit_losses(logits: Tensor, labels: Tensor, *, problem_type: str = SINGLE_LABEL) -> Tensor:
-    """Score each head on each text: CE(x_i, y), or its likes for the other problems.
+    """Compute the loss of every head on every text: CE(x_i, y), binary cross-entropy or squared error.
 
     Args:
         logits: (texts, exits, classes)
@@ -69,31 +69,33 @@ def diversity(
     *,
     closest: str = "text",
     through_target: bool = False,
-    neighbours: int | None = None,
+    neighbors: int | None = None,
     last: bool = True,
     shares: Tensor | None = None,
     problem_type: str = SINGLE_LABEL,
 ) -> Tensor:
-    """Pull each head away from the earlier head nearest to it: L_div = −Σ_{i≥2} min_{j<i} CE(x_i, x_j) (equation 12).
+    """Compute the diversity loss: L_div = −Σ_{i≥2} min_{j<i} CE(x_i, x_j), Sun et al. (2021), Eq. 12.
+
+    It pushes every head away from the nearest earlier head.
 
     Args:
         logits: (texts, exits, classes)
-        closest: Take the minimum for each "text", or for the "batch" by the mean over its texts.
-        through_target: Let gradient flow into the earlier head x_j too.
-        neighbours: Look only at the nearest so many earlier heads; 1 is the paper's shortcut, j = i − 1.
-        last: Keep the last head's term (False is the paper's β_L = 0).
-        shares: β_i / λ, how much of every head's term counts, (exits - 1,); all of it by default.
+        closest: Take the minimum over j for every "text", or once for the "batch", by the mean over its texts.
+        through_target: Let the gradient flow into the earlier head x_j too.
+        neighbors: Compare with at most this many heads directly before; 1 is the paper's shortcut, j = i − 1.
+        last: Keep the term of the last head (False is the paper's β_L = 0).
+        shares: β_i / λ, the factor of every head's term, (exits - 1,); 1 by default.
         problem_type: single_label_classification or multi_label_classification.
 
     Returns:
         The loss, (), not yet multiplied by λ.
     """
     pairs = _earlier_pairs(
-        logits, closest=closest, neighbours=neighbours, through_target=through_target, problem_type=problem_type
+        logits, closest=closest, neighbors=neighbors, through_target=through_target, problem_type=problem_type
     )
     nearest = pairs.amin(dim=-1)  # (texts or 1, exits - 1)
-    weighed = nearest if shares is None else nearest * shares
-    kept = weighed if last else weighed[:, :-1]
+    terms = nearest if shares is None else nearest * shares
+    kept = terms if last else terms[:, :-1]
     return -kept.sum(dim=1).mean()
 
 
@@ -105,14 +107,14 @@ def ensemble(
     exit_weights: str = "uniform",
     closest: str = "text",
     through_target: bool = False,
-    neighbours: int | None = None,
+    neighbors: int | None = None,
     last: bool = True,
     problem_type: str = SINGLE_LABEL,
 ) -> Tensor:
-    """Make the heads accurate and diverse: L = L_rel + λ L_div (the paper's equation 14).
+    """Compute the ensemble loss, for accurate and diverse heads: L = L_rel + λ L_div, Sun et al. (2021), Eq. 14.
 
-    A head's term of diversity weighs no more than its term of relevancy, β_i = min(λ, α_i): otherwise the first heads,
-    which weights by depth make light, would be pushed away from the right class for λ < 1, too.
+    The weight of a head's diversity term never exceeds that of its relevancy term, β_i = min(λ, α_i): otherwise the
+    first heads, whose α_i is small if weighted by depth, would be pushed away from the right class even for λ < 1.
 
     Args:
         logits: (texts, exits, classes)
@@ -121,7 +123,7 @@ def ensemble(
         exit_weights: As in `relevancy`.
         closest: As in `diversity`.
         through_target: As in `diversity`.
-        neighbours: As in `diversity`.
+        neighbors: As in `diversity`.
         last: As in `diversity`.
         problem_type: single_label_classification or multi_label_classification.
 
@@ -132,24 +134,25 @@ def ensemble(
     loss = relevancy(logits, labels, exit_weights=exit_weights, problem_type=problem_type)
     if diversity_weight == 0 or logits.shape[1] == 1:
         return loss
-    lightest = _alpha(exit_weights, logits)[1:] / diversity_weight  # (exits - 1,)
+    shares = (_alpha(exit_weights, logits)[1:] / diversity_weight).clamp(max=1)  # (exits - 1,)
     return loss + diversity_weight * diversity(
         logits,
         closest=closest,
         through_target=through_target,
-        neighbours=neighbours,
+        neighbors=neighbors,
         last=last,
-        shares=lightest.clamp(max=1),
+        shares=shares,
         problem_type=problem_type,
     )
 
 
 def self_distillation(logits: Tensor, *, temperature: float = 1.0) -> Tensor:
-    """Bring every head to the last one: Σ_{i<L} KL(x_i ‖ x_L), both softened (FastBERT, equation 4). Needs no labels.
+    """Compute the self-distillation loss, which needs no labels: Σ_{i<L} KL(x_i ‖ x_L), Liu et al. (2020), Eq. 4.
 
     Args:
         logits: (texts, exits, classes)
-        temperature: Softens both sides; the loss is scaled by its square so that gradients keep their size.
+        temperature: Divides the logits of both sides; the loss is multiplied by its square, so that the size of the
+            gradients does not depend on it.
 
     Returns:
         The loss, ().
@@ -163,11 +166,11 @@ def self_distillation(logits: Tensor, *, temperature: float = 1.0) -> Tensor:
 
 
 def cross_entropies(logits: Tensor, *, through_target: bool = False, problem_type: str = SINGLE_LABEL) -> Tensor:
-    """Compare all heads with each other.
+    """Compute the cross-entropy between every two heads.
 
     Args:
         logits: (texts, exits, classes)
-        through_target: Let gradient flow into the target too.
+        through_target: Let the gradient flow into the target too.
         problem_type: single_label_classification or multi_label_classification.
 
     Returns:
@@ -175,38 +178,41 @@ def cross_entropies(logits: Tensor, *, through_target: bool = False, problem_typ
     """
     logits = _precise(logits)
     if problem_type == REGRESSION:
-        raise InputError("diversity is defined on distributions; a regression head gives none: use relevancy")
+        raise InputError(
+            "the diversity loss compares class distributions, which regression does not have: use relevancy"
+        )
     if problem_type == MULTI_LABEL:
         yes, no = _log_sigmoids(logits)
-        said = torch.cat([yes, no], dim=-1) / logits.shape[-1]  # (texts, exits, 2 * classes)
-        target = torch.cat([yes, no], dim=-1).exp()
+        log_probabilities = torch.cat([yes, no], dim=-1)  # (texts, exits, 2 * classes)
+        labels = logits.shape[-1]
     else:
-        said = _log_softmax(logits)
-        target = said.exp()
+        log_probabilities = _log_softmax(logits)  # (texts, exits, classes)
+        labels = 1
+    target = log_probabilities.exp()
     if not through_target:
         target = target.detach()
-    return -said @ target.transpose(1, 2)
+    return -(log_probabilities / labels) @ target.transpose(1, 2)
 
 
 def closest_earlier(
     logits: Tensor,
     *,
     closest: str = "text",
-    neighbours: int | None = None,
+    neighbors: int | None = None,
     problem_type: str = SINGLE_LABEL,
 ) -> Tensor:
-    """Find argmin_{j<i} CE(x_i, x_j) for every head but the first.
+    """Return the nearest earlier head, argmin_{j<i} CE(x_i, x_j), of every head but the first.
 
     Args:
         logits: (texts, exits, classes)
         closest: As in `diversity`.
-        neighbours: As in `diversity`.
+        neighbors: As in `diversity`.
         problem_type: single_label_classification or multi_label_classification.
 
     Returns:
         Exit numbers from 0, (texts, exits - 1).
     """
-    pairs = _earlier_pairs(logits, closest=closest, neighbours=neighbours, problem_type=problem_type)
+    pairs = _earlier_pairs(logits, closest=closest, neighbors=neighbors, problem_type=problem_type)
     return pairs.argmin(dim=-1).expand(len(logits), -1)
 
 
@@ -214,54 +220,54 @@ def _earlier_pairs(
     logits: Tensor,
     *,
     closest: str,
-    neighbours: int | None,
+    neighbors: int | None,
     through_target: bool = False,
     problem_type: str,
 ) -> Tensor:
-    """Give CE(x_i, x_j) for i ≥ 2, ∞ where j is not an earlier head to look at: (texts, exits - 1, exits).
+    """Compute CE(x_i, x_j) for i ≥ 2, and ∞ where x_j is not compared: (texts, exits - 1, exits).
 
-    By the batch, there is one row for all texts.
+    With closest="batch", there is one row for all texts.
     """
     if closest not in ("text", "batch"):
         raise InputError(f"closest '{closest}' is unknown; choose one of: text, batch")
-    if neighbours is not None and neighbours < 1:
-        raise InputError(f"neighbours {neighbours} must be at least 1")
+    if neighbors is not None and neighbors < 1:
+        raise InputError(f"neighbors {neighbors} must be at least 1")
     pairs = cross_entropies(logits, through_target=through_target, problem_type=problem_type)
     if closest == "batch":
         pairs = pairs.mean(dim=0, keepdim=True)
     earlier = torch.ones_like(pairs[0], dtype=torch.bool).tril(-1)  # (exits, exits)
-    if neighbours is not None:
-        earlier = earlier.triu(-neighbours)
+    if neighbors is not None:
+        earlier = earlier.triu(-neighbors)
     return pairs.masked_fill(~earlier, math.inf)[:, 1:]
 
 
 def _alpha(exit_weights: str, logits: Tensor) -> Tensor:
-    """Weigh the exits: α, (exits,)."""
+    """Return the weights of the exits, α: (exits,)."""
     exits = logits.shape[1]
     if exit_weights == "uniform":
         return torch.ones(exits, device=logits.device)
     if exit_weights == "depth":
         return torch.arange(1, exits + 1, device=logits.device) * (2 / (exits + 1))
-    raise InputError(f"exit_weights '{exit_weights}' are unknown; choose one of: uniform, depth")
+    raise InputError(f"exit_weights '{exit_weights}' is unknown; choose one of: uniform, depth")
 
 
 def _precise(logits: Tensor) -> Tensor:
-    """Compute in float32 at least."""
+    """Return logits in float32 or float64."""
     return logits.float() if logits.dtype in (torch.float16, torch.bfloat16) else logits
 
 
 def _log_softmax(logits: Tensor) -> Tensor:
-    """Give log-probabilities that are never −∞."""
+    """Compute log-probabilities, clamped to be finite."""
     return functional.log_softmax(logits, dim=-1).clamp(min=LOG_FLOOR)
 
 
 def _log_sigmoids(logits: Tensor) -> tuple[Tensor, Tensor]:
-    """Give the log-probabilities of yes and of no for every label, never −∞."""
+    """Compute the log-probabilities that every label applies and that it does not, clamped to be finite."""
     return functional.logsigmoid(logits).clamp(min=LOG_FLOOR), functional.logsigmoid(-logits).clamp(min=LOG_FLOOR)
 
 
 def check_diversity_weight(diversity_weight: float) -> None:
-    """Refuse a λ under which the loss would push the right answer away (the paper's analysis of its loss).
+    """Refuse a λ with which the loss could lower the probability of the right class, Sun et al. (2021), Eq. 22.
 
     Args:
         diversity_weight: λ.

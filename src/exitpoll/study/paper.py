@@ -154,7 +154,7 @@ VARIANTS: tuple[Row, ...] = tuple(
         ("weights alike", {"exit_weights": "uniform"}, None),
         ("weights by depth", {"exit_weights": "depth"}, None),
         ("last head not diverse", {"last_diversity": False}, None),
-        ("nearest neighbour only", {"neighbours": 1}, None),
+        ("nearest neighbour only", {"neighbors": 1}, None),
         ("heads read the first token", {}, "first"),
         ("heads learn at 5e-5", {"head_learning_rate": 5e-5}, None),
         ("first token at 5e-5", {"head_learning_rate": 5e-5}, "first"),

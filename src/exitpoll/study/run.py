@@ -83,8 +83,9 @@ class Run:
 
 
 def _named_as_kept(settings: dict[str, Any]) -> dict[str, Any]:
-    """Name a setting as the runs that are kept do, so that their names stay."""
-    return {"weights" if name == "exit_weights" else name: value for name, value in settings.items()}
+    """Name the settings as stored runs do, so that the names of runs stay."""
+    stored = {"exit_weights": "weights", "neighbors": "neighbours"}
+    return {stored.get(name, name): value for name, value in settings.items()}
 
 
 def _plain(place: str) -> str:

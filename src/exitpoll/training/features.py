@@ -1,4 +1,4 @@
-"""Run a model over texts in batches: every exit's logits, or what every head reads."""
+"""Run a model over texts in batches: the logits of all exits, or the vectors that the heads read."""
 
 from __future__ import annotations
 
@@ -25,14 +25,14 @@ BATCH_SIZE = 64
 class ExitBatch:
     """A batch of texts at one exit."""
 
-    rows: NDArray  # (texts,) their numbers
+    rows: NDArray  # (texts,) row numbers
     exit_number: int  # from 0
     hidden: Tensor  # (texts, tokens, width)
     mask: Tensor | None  # (texts, tokens)
 
 
 def record_logits(model: EarlyExitModel, texts: TokenizedTexts, tokenizer: PreTrainedTokenizerBase) -> NDArray:
-    """Compute every exit's logits for every text.
+    """Compute the logits of all exits for all texts.
 
     Args:
         model: The model.
@@ -56,17 +56,17 @@ def record_features(
     *,
     on_progress: OnProgress = ignore,
 ) -> tuple[NDArray, NDArray]:
-    """Compute once what the heads below the last read of every text, and the logits of the last head.
+    """Compute the vectors that the heads below the last read, and the logits of the last head.
 
     Args:
         model: The model.
         texts: The texts as token ids.
         tokenizer: Pads the batches.
-        path: Where to keep the features, which may be larger than memory.
+        path: The file for the features, which may be larger than memory.
         on_progress: Called after every batch.
 
     Returns:
-        Memory-mapped features, (texts, exits - 1, width), and the last exit's logits, (texts, classes).
+        Memory-mapped features, (texts, exits - 1, width), and the logits of the last exit, (texts, classes).
     """
     last = len(model.config.exit_layers) - 1
     shape = (len(texts), last, model.config.encoder.hidden_size)
@@ -81,7 +81,7 @@ def record_features(
 
 
 def record_all_features(model: EarlyExitModel, texts: TokenizedTexts, tokenizer: PreTrainedTokenizerBase) -> NDArray:
-    """Compute what every head reads of every text.
+    """Compute the vectors that all heads read.
 
     Args:
         model: The model.
@@ -118,13 +118,13 @@ def _logits(model: EarlyExitModel, batch: ExitBatch) -> NDArray:
 
 
 def _pooled(model: EarlyExitModel, batch: ExitBatch) -> NDArray:
-    """Compute what the head of an exit reads, (texts, width)."""
+    """Compute the vectors that the head of an exit reads, (texts, width)."""
     return model.pool(batch.hidden, batch.mask).float().cpu().numpy()
 
 
 @contextmanager
 def _evaluating(model: EarlyExitModel) -> Iterator[None]:
-    """Run a model without dropout and gradient."""
+    """Run a model without dropout and gradients."""
     training = model.training
     model.eval()
     try:

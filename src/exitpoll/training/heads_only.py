@@ -1,9 +1,8 @@
-"""Heads alone, trained on features that a frozen encoder computed once."""
+"""Heads trained on the output of a frozen encoder, which is computed once."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 import torch
@@ -17,18 +16,18 @@ from exitpoll.models.model import EarlyExitModel, EarlyExitOutput
 
 @dataclass(frozen=True)
 class FrozenTexts:
-    """Texts as a frozen encoder sees them: what the heads read, what the last head says, the labels."""
+    """The output of a frozen encoder for labelled texts, as a dataset for Trainer."""
 
-    features: NDArray  # (texts, exits - 1, width)
+    features: NDArray  # (texts, exits - 1, width) that the heads below the last read
     last_logits: NDArray  # (texts, classes)
     labels: NDArray  # as in Texts
 
     def __len__(self) -> int:
-        """Count the texts."""
+        """Return the number of texts."""
         return len(self.features)
 
-    def __getitem__(self, row: int) -> dict[str, Any]:
-        """Give one text."""
+    def __getitem__(self, row: int) -> dict[str, Tensor]:
+        """Return one text, as the arguments of `HeadsOnly`."""
         return {
             "features": torch.from_numpy(np.array(self.features[row])),
             "last_logits": torch.from_numpy(self.last_logits[row]),
@@ -37,18 +36,18 @@ class FrozenTexts:
 
     @property
     def lengths(self) -> NDArray:
-        """Every text costs the same, (texts,)."""
+        """Lengths by which to group the texts, all alike: (texts,)."""
         return np.ones(len(self), dtype=np.int64)
 
 
 def check_heads_below(config: ExitConfig) -> None:
-    """Refuse a model without heads that can be trained while the last one stays as it is.
+    """Refuse a model without heads that can be trained while the last head stays unchanged.
 
     Args:
         config: The model's configuration.
     """
     if config.shared_head and not config.native_head:
-        raise InputError("a shared head cannot be trained while the last head stays as it is: use own heads")
+        raise InputError("a shared head is the last head too, which must stay unchanged: use own heads")
     if config.exit_layers is not None and len(config.exit_layers) < 2:
         raise InputError(
             f"exits {config.exit_layers} leave no head to train below the last: add exits or train jointly"
@@ -56,13 +55,13 @@ def check_heads_below(config: ExitConfig) -> None:
 
 
 class HeadsOnly(nn.Module):
-    """The heads below the last, as a model of their own; training it trains the heads of the whole model."""
+    """The heads below the last as a module; its parameters are those of the model."""
 
     def __init__(self, model: EarlyExitModel) -> None:
-        """Borrow a model's heads.
+        """Take the heads of a model.
 
         Args:
-            model: The whole model; it needs a last head that the others do not share.
+            model: The model, whose last head is not shared with the other exits.
         """
         super().__init__()
         check_heads_below(model.config)
@@ -70,16 +69,18 @@ class HeadsOnly(nn.Module):
         self.shared = model.config.shared_head
 
     def forward(self, features: Tensor, last_logits: Tensor, labels: Tensor | None = None) -> EarlyExitOutput:
-        """Ask the heads.
+        """Compute the logits of the heads.
 
         Args:
             features: (texts, exits - 1, width)
             last_logits: (texts, classes)
-            labels: Taken so that trainers see that there are some; the objective is theirs.
+            labels: Unused; Trainer looks for this argument in the signature.
 
         Returns:
-            Logits of all exits, the last one's as given.
+            Logits of all exits; those of the last are `last_logits`.
         """
-        below = [self.heads[0 if self.shared else number](read) for number, read in enumerate(features.unbind(dim=1))]
+        below = [
+            self.heads[0 if self.shared else number](vectors) for number, vectors in enumerate(features.unbind(dim=1))
+        ]
         exit_logits = torch.stack([*below, last_logits], dim=1)  # (texts, exits, classes)
         return EarlyExitOutput(logits=last_logits, exit_logits=exit_logits)

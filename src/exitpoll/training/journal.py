@@ -1,4 +1,4 @@
-"""What a training records at every logging step, one JSON line each: the seed of the paper's analysis figures."""
+"""The journal of a training: a JSON line for every evaluation, from which the paper's analysis figures are drawn."""
 
 from __future__ import annotations
 
@@ -6,23 +6,23 @@ import json
 from collections.abc import Mapping
 from functools import partial
 from pathlib import Path
-from typing import Any
 
 import torch
 from torch import Tensor
 
 from exitpoll.decide.metrics import REGRESSION, SINGLE_LABEL
+from exitpoll.files import write_text
 from exitpoll.models.losses import closest_earlier
 
 
 class Journal:
-    """Watches the training batches and writes a line at every logging step.
+    """Accumulates statistics of the training batches and writes a line at every evaluation.
 
-    A line holds, beside step, loss and learning rate: each exit's loss and score on the calibration split; `closest`,
-    how often each earlier head j was nearest to head i, as counts (exits, exits); and `alpha`, λ·p_c for each exit
-    from the second on, where p_c is what the nearest earlier head gives the right class (the paper's dynamic label
-    smoothing). Nearest is meant as the diversity loss is told to look for it. Counts and means are over all batches
-    since the line before; where several processes train together, over those of the first.
+    Beside step, loss and learning rate, a line holds: loss and score of every exit on the calibration split; `closest`,
+    how often head j was the nearest earlier head of head i, as counts (exits, exits); and `alpha`, λ·p_c for the exits
+    from the second on, where p_c is the probability that the nearest earlier head gives the right class (the dynamic
+    label smoothing of Sun et al. (2021), Eq. 19). The nearest head is the one that the diversity loss takes. Counts and
+    means are over all batches since the line before; in distributed training, over those of the first process.
     """
 
     def __init__(
@@ -33,41 +33,41 @@ class Journal:
         problem_type: str,
         diversity_weight: float = 0.0,
         closest: str = "text",
-        neighbours: int | None = None,
+        neighbors: int | None = None,
     ) -> None:
-        """Start with nothing seen.
+        """Start with no batches.
 
         Args:
             path: The file to append to.
-            stage: Which stage of the schedule this is.
+            stage: The stage of the schedule.
             problem_type: As in transformers.
             diversity_weight: λ.
             closest: As in `diversity`.
-            neighbours: As in `diversity`.
+            neighbors: As in `diversity`.
         """
         self.path = path
         self.stage = stage
         self.problem_type = problem_type
         self.diversity_weight = diversity_weight
-        self.nearest = partial(closest_earlier, closest=closest, neighbours=neighbours, problem_type=problem_type)
-        self._forget()
+        self.nearest = partial(closest_earlier, closest=closest, neighbors=neighbors, problem_type=problem_type)
+        self._reset()
 
-    def _forget(self) -> None:
+    def _reset(self) -> None:
         """Begin a new line."""
         self.texts = 0
         self.batches = 0
-        self.loss = 0.0
-        self.counts: Tensor | None = None  # (exits, exits) counts: head i, nearest head j
+        self.loss = 0.0  # sum over batches
+        self.counts: Tensor | None = None  # (exits, exits) how often head j was nearest to head i
         self.gold: Tensor | None = None  # (exits - 1,) sums of p_c
 
     @torch.no_grad()
-    def see(self, logits: Tensor, labels: Tensor, loss: float) -> None:
-        """Take in one training batch.
+    def add_batch(self, logits: Tensor, labels: Tensor, loss: float) -> None:
+        """Add a training batch to the current line.
 
         Args:
             logits: (texts, exits, classes)
             labels: (texts,), or (texts, classes) for multi-label.
-            loss: What the objective made of them.
+            loss: The loss of the batch.
         """
         self.batches += 1
         self.texts += len(logits)
@@ -78,18 +78,18 @@ class Journal:
         counts = _count(nearest, logits.shape[1])
         self.counts = counts if self.counts is None else self.counts + counts
         if self.problem_type == SINGLE_LABEL:
-            given = logits.float().softmax(dim=-1)[torch.arange(len(labels)), :, labels]  # (texts, exits)
-            gold = given.gather(1, nearest).sum(dim=0)
+            of_gold = logits.float().softmax(dim=-1)[torch.arange(len(labels)), :, labels]  # (texts, exits)
+            gold = of_gold.gather(1, nearest).sum(dim=0)
             self.gold = gold if self.gold is None else self.gold + gold
 
-    def write(self, *, step: int, epoch: float, learning_rate: float, scores: Mapping[str, Any]) -> None:
+    def write(self, *, step: int, epoch: float, learning_rate: float, scores: Mapping[str, object]) -> None:
         """Append a line and begin the next.
 
         Args:
-            step: Training steps done.
-            epoch: Epochs done.
-            learning_rate: The encoder's learning rate now.
-            scores: What scoring the calibration split gave.
+            step: Number of training steps done.
+            epoch: Number of epochs done.
+            learning_rate: The current learning rate of the encoder.
+            scores: The fields of `SplitScores`, on the calibration split.
         """
         line = {
             "stage": self.stage,
@@ -103,25 +103,21 @@ class Journal:
         }
         with self.path.open("a", encoding="utf-8") as file:
             file.write(json.dumps(line) + "\n")
-        self._forget()
+        self._reset()
 
     def rewind(self, step: int) -> None:
-        """Drop this stage's lines after a step, before the training goes on from there.
+        """Drop the lines of this stage after a step, before training resumes from there.
 
         Args:
-            step: The step of the checkpoint to go on from.
+            step: The step of the checkpoint.
         """
         if not self.path.exists():
             return
-        lines = [
-            line
-            for line in self.path.read_text(encoding="utf-8", errors="replace").splitlines()
-            if self._stays(line, step)
-        ]
-        self.path.write_text("".join(line + "\n" for line in lines), encoding="utf-8")
+        lines = self.path.read_text(encoding="utf-8", errors="replace").splitlines()
+        write_text(self.path, "".join(line + "\n" for line in lines if self._is_kept(line, step)))
 
-    def _stays(self, line: str, step: int) -> bool:
-        """Whether a line speaks of what was done before a step; a line cut short by a kill does not."""
+    def _is_kept(self, line: str, step: int) -> bool:
+        """Return whether a line is of an earlier stage or step; an interrupted line is not."""
         try:
             entry = json.loads(line)
         except json.JSONDecodeError:

@@ -1,4 +1,4 @@
-"""The published methods by name: an objective, a schedule and an exit strategy each."""
+"""The published methods by name, as combinations of an objective, a schedule and an exit strategy."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ ExitWeights = Literal["uniform", "depth"]
 
 @dataclass(frozen=True)
 class Method:
-    """A published method: objective + schedule + strategy."""
+    """A published method; settings that are not set take its values."""
 
     objective: str  # a name in training.objectives.OBJECTIVES
     schedule: str  # a name in SCHEDULES
@@ -22,29 +22,26 @@ class Method:
 
 # A new method is one row here.
 METHODS: dict[str, Method] = {
-    "deebert": Method(
-        "relevancy", "two-stage", "entropy", paper="DeeBERT: Dynamic Early Exiting, Xin et al., ACL 2020"
-    ),
-    "righttool": Method(
-        "relevancy", "joint", "max_prob", paper="The Right Tool for the Job, Schwartz et al., ACL 2020"
-    ),
+    "deebert": Method("relevancy", "two-stage", "entropy", paper="Xin et al. (2020), DeeBERT: Dynamic Early Exiting"),
+    "righttool": Method("relevancy", "joint", "max_prob", paper="Schwartz et al. (2020), The Right Tool for the Job"),
     "fastbert": Method(
-        "self_distillation", "two-stage", "entropy", paper="FastBERT: Self-distilling BERT, Liu et al., ACL 2020"
+        "self_distillation", "two-stage", "entropy", paper="Liu et al. (2020), FastBERT: Self-distilling BERT"
     ),
     "pabee": Method(
-        "relevancy", "joint", "patience", exit_weights="depth", paper="BERT Loses Patience, Zhou et al., NeurIPS 2020"
+        "relevancy", "joint", "patience", exit_weights="depth", paper="Zhou et al. (2020), BERT Loses Patience"
     ),
     "ensemble": Method(
         "ensemble",
         "joint",
         "votes",
         diversity_weight=0.2,
-        paper="Early Exiting with Ensemble Internal Classifiers, Sun et al., 2021",
+        paper="Sun et al. (2021), Early Exiting with Ensemble Internal Classifiers",
     ),
 }
 
-# The stages of a schedule, in order: "last" trains the encoder with the last head, "heads" the other heads on a frozen
-# encoder, "all" everything jointly, "alternating" the last head alone at every other step (BERxiT, Xin et al., 2021).
+# The stages of every schedule, in order: "last" trains the encoder with the last head, "heads" the other heads on a
+# frozen encoder, "all" everything jointly, "alternating" the same with only the last head at every other step,
+# Xin et al. (2021).
 SCHEDULES: dict[str, tuple[str, ...]] = {
     "joint": ("all",),
     "alternating": ("alternating",),

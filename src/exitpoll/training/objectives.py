@@ -1,6 +1,6 @@
-"""The training objectives by name: losses over every exit's logits, with the settings of a training bound to them.
+"""The training objectives by name: losses over the logits of all exits, with settings bound to them.
 
-The table needs no torch, so that the command line can list it; a loss imports torch when it is bound.
+The table needs no torch, so that the command line can list it; torch is imported when a loss is bound.
 """
 
 from __future__ import annotations
@@ -23,14 +23,14 @@ Loss = Callable[["Tensor", "Tensor"], "Tensor"]  # logits (texts, exits, classes
 
 @dataclass(frozen=True)
 class Objective:
-    """One row of the table."""
+    """A training objective."""
 
-    bind: Callable[[TrainingSettings, str], Loss]  # resolved settings, problem type -> the loss, or an InputError
-    needs_trained_last_head: bool = False  # heads learn from the last head, so it must be trained before them
+    bind: Callable[[TrainingSettings, str], Loss]  # (resolved settings, problem type) -> loss, or an InputError
+    needs_trained_last_head: bool = False  # the other heads learn from the last head, so it must be trained first
 
 
 def loss_for(settings: TrainingSettings, problem_type: str) -> Loss:
-    """Return the loss that settings ask for, and refuse what it cannot do.
+    """Return the loss that settings ask for, or refuse a problem type for which it is not defined.
 
     Args:
         settings: Resolved settings.
@@ -52,15 +52,15 @@ def _relevancy(settings: TrainingSettings, problem_type: str) -> Loss:
 
 
 def _ensemble(settings: TrainingSettings, problem_type: str) -> Loss:
-    """Bind the paper's loss."""
+    """Bind the ensemble loss."""
     from exitpoll.models.losses import ensemble
 
     assert settings.exit_weights is not None
     assert settings.diversity_weight is not None
     if problem_type == REGRESSION:
         raise InputError(
-            "the ensemble objective needs class distributions, and these labels are numbers with fractions "
-            "(regression): use the relevancy objective, or name another problem type"
+            "the ensemble objective compares class distributions, and these labels are real numbers (regression): "
+            "use the relevancy objective, or name another problem type"
         )
     return partial(
         ensemble,
@@ -68,7 +68,7 @@ def _ensemble(settings: TrainingSettings, problem_type: str) -> Loss:
         exit_weights=settings.exit_weights,
         closest=settings.closest,
         through_target=settings.through_target,
-        neighbours=settings.neighbours,
+        neighbors=settings.neighbors,
         last=settings.last_diversity,
         problem_type=problem_type,
     )
@@ -79,7 +79,10 @@ def _self_distillation(settings: TrainingSettings, problem_type: str) -> Loss:
     from exitpoll.models.losses import self_distillation
 
     if problem_type != SINGLE_LABEL:
-        raise InputError("self-distillation compares distributions over classes: use the relevancy objective")
+        raise InputError(
+            f"the self_distillation objective needs a single label per text, not {problem_type}: "
+            "use the relevancy objective"
+        )
     return lambda logits, labels: self_distillation(logits, temperature=settings.temperature)
 
 

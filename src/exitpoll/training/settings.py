@@ -1,10 +1,10 @@
-"""TrainingSettings: how to train, from the command line or Python; what is left out is the method's."""
+"""TrainingSettings: how to train, from the command line or Python; what is not set follows from the method."""
 
 from __future__ import annotations
 
 import math
 from dataclasses import dataclass, fields, replace
-from typing import TYPE_CHECKING, Any, Literal, get_args, get_type_hints
+from typing import TYPE_CHECKING, Literal, get_args, get_type_hints
 
 from exitpoll.decide.strategies import STRATEGIES
 from exitpoll.errors import InputError
@@ -20,37 +20,52 @@ else:  # read from the tables, so that the command line lists and checks whateve
     MethodName, ObjectiveName = Literal[tuple(METHODS)], Literal[tuple(OBJECTIVES)]
     ScheduleName, StrategyName = Literal[tuple(SCHEDULES)], Literal[tuple(STRATEGIES)]
 
+RANGES: dict[str, tuple[float, float]] = {  # inclusive
+    "epochs": (1, math.inf),
+    "batch_size": (1, math.inf),
+    "logs_per_epoch": (1, math.inf),
+    "early_stop": (1, math.inf),
+    "neighbors": (1, math.inf),
+    "max_length": (3, math.inf),
+    "seed": (0, 2**32 - 1),
+    "warmup": (0, 0.999),
+    "layer_drop": (0, 0.999),
+    "weight_decay": (0, 1),
+}
+POSITIVE = ("learning_rate", "head_learning_rate", "max_grad_norm", "temperature")
+
 
 @dataclass(frozen=True, kw_only=True)
 class TrainingSettings:
-    """How to train; a part left out is the method's.
+    """How to train; what is not set follows from the method.
 
     Args:
-        method: The published recipe to follow.
+        method: The published method to follow.
         objective: The loss over all exits; the method's by default.
-        schedule: What is trained when; the method's by default. "heads" leaves encoder and last head untouched.
-        strategy: The exit strategy to go with it; the method's by default.
-        exit_weights: Weigh the exits alike or by depth; the method's by default.
+        schedule: The order in which encoder and heads are trained; the method's by default, "heads" for a fine-tuned
+            classifier. "heads" leaves the encoder and the last head unchanged.
+        strategy: The exit strategy that goes with the model; the method's by default.
+        exit_weights: Weight all exits alike or by depth; the method's by default.
         diversity_weight: λ of the ensemble objective, in [0, 1); the method's by default.
-        closest: Take the diversity loss's minimum for each text or for the batch.
-        through_target: Let the diversity loss's gradient flow into the earlier head too.
-        neighbours: Compare a head with only so many heads before it.
+        closest: Take the minimum in the diversity loss for every text or once for the batch.
+        through_target: Let the gradient of the diversity loss flow into the earlier head too.
+        neighbors: Compare a head with at most this many heads directly before it.
         last_diversity: Keep the diversity term of the last head.
-        temperature: Softens self-distillation.
-        layer_drop: How likely each layer is to be skipped in training (LayerDrop).
-        epochs: Passes over the training texts, in each stage.
+        temperature: Softmax temperature of self-distillation.
+        layer_drop: The probability of skipping a layer in training (LayerDrop).
+        epochs: Passes over the training texts, in every stage.
         batch_size: Texts in a training batch.
-        learning_rate: Highest learning rate of the encoder.
-        head_learning_rate: Highest learning rate of the heads.
+        learning_rate: Peak learning rate of the encoder.
+        head_learning_rate: Peak learning rate of the heads.
         warmup: Share of the steps in which the learning rate rises.
-        weight_decay: AdamW's weight decay.
+        weight_decay: Weight decay of AdamW.
         max_grad_norm: Gradients are clipped to this norm.
         max_length: Longest text read, in tokens; the model's (128) by default.
-        logs_per_epoch: How often an epoch is interrupted to score the calibration split and save a checkpoint.
+        logs_per_epoch: How many times in an epoch the calibration split is scored and a checkpoint saved.
         select: Keep the checkpoint with the best mean score over exits, last exit's score, or mean loss.
-        early_stop: Stop after so many scorings without a new best; never by default.
-        precision: "auto" is bf16 where the graphics card has it, and fp32 elsewhere.
-        seed: Seed of everything random.
+        early_stop: Stop after this many evaluations without improvement; never by default.
+        precision: "auto" is bf16 on GPUs that support it, and fp32 elsewhere.
+        seed: Seed of all random generators.
     """
 
     method: MethodName = "ensemble"
@@ -61,7 +76,7 @@ class TrainingSettings:
     diversity_weight: float | None = None
     closest: Literal["text", "batch"] = "text"
     through_target: bool = False
-    neighbours: int | None = None
+    neighbors: int | None = None
     last_diversity: bool = True
     temperature: float = 1.0
     layer_drop: float = 0.0
@@ -79,33 +94,33 @@ class TrainingSettings:
     precision: Literal["auto", "fp32", "bf16"] = "auto"
     seed: int = 0
 
-    def resolved(self) -> TrainingSettings:
-        """Fill in what is the method's, and refuse what cannot be.
+    def resolved(self, *, native_head: bool = False) -> TrainingSettings:
+        """Check all values and fill in those that follow from the method.
+
+        Args:
+            native_head: Whether the model is a fine-tuned classifier with a head of its own. It stays unchanged, and
+                only the heads below it are trained, unless a schedule is named.
 
         Returns:
-            Settings without gaps.
+            Settings in which objective, schedule, strategy, exit weights and diversity weight are set.
         """
         _check_choices(self)
         method = METHODS[self.method]
-        gaps = {
+        unset = {
             field.name: getattr(method, field.name)
             for field in fields(method)
             if field.name != "paper" and getattr(self, field.name) is None
         }
-        settings = replace(self, **gaps)
+        if native_head and self.schedule is None:
+            unset["schedule"] = "heads"
+        settings = replace(self, **unset)
         _check_ranges(settings)
-        assert settings.objective is not None
-        assert settings.schedule is not None
-        if OBJECTIVES[settings.objective].needs_trained_last_head and SCHEDULES[settings.schedule][-1] != "heads":
-            raise InputError(
-                f"objective '{settings.objective}' learns from a trained last head, which schedule "
-                f"'{settings.schedule}' does not train first: use two-stage or heads"
-            )
+        _check_schedule(settings)
         return settings
 
 
 def _check_choices(settings: TrainingSettings) -> None:
-    """Refuse a value that is not among its setting's choices."""
+    """Refuse a value that is not among the choices of its setting."""
     for name, hint in get_type_hints(TrainingSettings).items():
         choices = _choices(hint)
         value = getattr(settings, name)
@@ -113,35 +128,33 @@ def _check_choices(settings: TrainingSettings) -> None:
             raise InputError(f"{name} '{value}' is unknown; choose one of: {', '.join(choices)}")
 
 
-def _choices(hint: Any) -> tuple[str, ...]:
-    """List the choices of a type that is a Literal or a Literal or None."""
+def _choices(hint: object) -> tuple[str, ...]:
+    """Return the choices of a type that is a Literal, or a Literal or None."""
     return tuple(choice for part in (hint, *get_args(hint)) for choice in get_args(part) if isinstance(choice, str))
 
 
 def _check_ranges(settings: TrainingSettings) -> None:
-    """Refuse numbers that no training can use; NaN is in no range."""
-    from exitpoll.models.losses import check_diversity_weight  # imports torch, which naming settings must not
+    """Refuse numbers out of range; NaN is out of every range."""
+    from exitpoll.models.losses import check_diversity_weight  # imports torch, which this module must not
 
     assert settings.diversity_weight is not None
     check_diversity_weight(settings.diversity_weight)
-    ranges = {
-        "epochs": (1, math.inf),
-        "batch_size": (1, math.inf),
-        "logs_per_epoch": (1, math.inf),
-        "early_stop": (1, math.inf),
-        "neighbours": (1, math.inf),
-        "max_length": (3, math.inf),
-        "seed": (0, 2**32 - 1),
-        "warmup": (0, 0.999),
-        "layer_drop": (0, 0.999),
-        "weight_decay": (0, 1),
-    }
-    for name, (least, most) in ranges.items():
+    for name, (lowest, highest) in RANGES.items():
         value = getattr(settings, name)
-        if value is not None and not least <= value <= most:
-            raise InputError(
-                f"{name} {value} must be at least {least}" + (f" and at most {most}" if most < math.inf else "")
-            )
-    for name in ("learning_rate", "head_learning_rate", "max_grad_norm", "temperature"):
+        if value is not None and not lowest <= value <= highest:
+            at_most = "" if highest == math.inf else f" and at most {highest}"
+            raise InputError(f"{name} {value} must be at least {lowest}{at_most}")
+    for name in POSITIVE:
         if not 0 < getattr(settings, name) < math.inf:
             raise InputError(f"{name} {getattr(settings, name)} must be above 0")
+
+
+def _check_schedule(settings: TrainingSettings) -> None:
+    """Refuse a schedule that does not train the last head before heads that learn from it."""
+    assert settings.objective is not None
+    assert settings.schedule is not None
+    if OBJECTIVES[settings.objective].needs_trained_last_head and SCHEDULES[settings.schedule][-1] != "heads":
+        raise InputError(
+            f"objective '{settings.objective}' learns from a trained last head, which schedule "
+            f"'{settings.schedule}' does not train first: use two-stage or heads"
+        )

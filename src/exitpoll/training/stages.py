@@ -1,4 +1,4 @@
-"""The stages of a schedule: what is trained, by which loss, up to which checkpoint."""
+"""The stages of a schedule: what is trained with which loss, and which checkpoint is kept."""
 
 from __future__ import annotations
 
@@ -30,33 +30,40 @@ from exitpoll.training.journal import Journal
 from exitpoll.training.methods import SCHEDULES
 from exitpoll.training.objectives import Loss, loss_for
 from exitpoll.training.settings import TrainingSettings
-from exitpoll.training.trainer import ExitTrainer, Interruptions, last_checkpoint, processes, scorer
+from exitpoll.training.trainer import (
+    EvaluateAndSave,
+    ExitTrainer,
+    last_checkpoint,
+    metrics_by,
+    processes,
+    step_of,
+)
 
 NEVER = 10**12  # steps
 
 
 @dataclass(frozen=True)
 class Job:
-    """What every stage of one training shares."""
+    """What all stages of a training share."""
 
     model: EarlyExitModel
     tokenizer: PreTrainedTokenizerBase
     train: TokenizedTexts
     calibration: TokenizedTexts
     splits: Splits
-    settings: TrainingSettings
-    work: Path
+    settings: TrainingSettings  # resolved
+    work: Path  # folder of checkpoints and journal
     on_progress: OnProgress
 
 
 def run_stages(job: Job) -> None:
-    """Run a schedule; a stage that an earlier run finished is only loaded.
+    """Run all stages of the schedule; a stage that was finished before an interruption is only loaded.
 
     Args:
-        job: What to train, on what and how.
+        job: What to train, on which texts and how.
     """
     assert job.settings.schedule is not None
-    everyone = processes()
+    distributed = processes()
     objective = loss_for(job.settings, job.splits.problem_type)
     for number, stage in enumerate(SCHEDULES[job.settings.schedule], start=1):
         folder = job.work / f"{number}-{stage}"
@@ -66,33 +73,39 @@ def run_stages(job: Job) -> None:
             continue
         folder.mkdir(exist_ok=True)
         STAGES[stage](job, objective, folder)
-        everyone.wait_for_everyone()
-        if everyone.is_main_process:
-            save_file(job.model.state_dict(), folder / "aside.safetensors")
-            (folder / "aside.safetensors").rename(finished)
-            for checkpoint in folder.glob("checkpoint-*"):
-                shutil.rmtree(checkpoint)
-        everyone.wait_for_everyone()
+        distributed.wait_for_everyone()
+        if distributed.is_main_process:
+            _save_finished(job.model, finished)
+        distributed.wait_for_everyone()
+
+
+def _save_finished(model: EarlyExitModel, path: Path) -> None:
+    """Save the result of a stage atomically, and remove its checkpoints."""
+    aside = path.with_name("aside.safetensors")
+    save_file(model.state_dict(), aside)
+    aside.rename(path)
+    for checkpoint in path.parent.glob("checkpoint-*"):
+        shutil.rmtree(checkpoint)
 
 
 def _train_all(job: Job, objective: Loss, folder: Path) -> None:
-    """Train the encoder and every head together."""
+    """Train the encoder and all heads together."""
     _fit(job, "all", job.model, objective, job.train, job.calibration, folder)
 
 
 def _train_alternating(job: Job, objective: Loss, folder: Path) -> None:
-    """Train the encoder and every head together, and at every other step with the last head alone."""
-    _fit(job, "alternating", job.model, objective, job.train, job.calibration, folder, between=_last_exit(job))
+    """Train the encoder and all heads together, but at every other step with the last head alone."""
+    _fit(job, "alternating", job.model, objective, job.train, job.calibration, folder, alternate=_last_exit(job))
 
 
 def _last_exit(job: Job) -> Loss:
-    """Give the loss of the last exit alone."""
+    """Return the loss of the last exit alone."""
     problem_type = job.splits.problem_type
     return lambda logits, labels: losses.relevancy(logits[:, -1:], labels, problem_type=problem_type)
 
 
 def _train_last(job: Job, objective: Loss, folder: Path) -> None:
-    """Train the encoder and the last head, as if there were no other exits."""
+    """Train the encoder and the last head, without the other exits."""
     if not job.model.config.shared_head:
         job.model.heads[: len(job.model.config.exit_layers) - 1].requires_grad_(False)
     _fit(job, "last", job.model, _last_exit(job), job.train, job.calibration, folder)
@@ -100,7 +113,7 @@ def _train_last(job: Job, objective: Loss, folder: Path) -> None:
 
 
 def _train_heads(job: Job, objective: Loss, folder: Path) -> None:
-    """Train the heads below the last on features that the frozen encoder computes once."""
+    """Train the heads below the last on the output of the frozen encoder, which is computed once."""
     heads = HeadsOnly(job.model)
     train_texts = _freeze(job, job.train, "train", folder)
     calibration = _freeze(job, job.calibration, "calibration", folder)
@@ -111,7 +124,7 @@ STAGES = {"all": _train_all, "alternating": _train_alternating, "last": _train_l
 
 
 def _freeze(job: Job, texts: TokenizedTexts, split: str, folder: Path) -> FrozenTexts:
-    """Compute the features of a split; every process for itself."""
+    """Compute the features of a split, in every process separately."""
     path = folder / f"{split}-{processes().process_index}.npy"
     on_progress = named(f"features of {split}", job.on_progress)
     features, last_logits = record_features(job.model, texts, job.tokenizer, path, on_progress=on_progress)
@@ -127,13 +140,13 @@ def _fit(
     train_texts: TokenizedTexts | FrozenTexts,
     calibration: TokenizedTexts | FrozenTexts,
     folder: Path,
-    between: Loss | None = None,
+    alternate: Loss | None = None,
 ) -> None:
-    """Run one stage to its best checkpoint, from the newest checkpoint if there is one."""
+    """Train in one stage, resuming from its newest checkpoint, and load the best checkpoint."""
     settings = job.settings
     trainer = ExitTrainer(
         objective=objective,
-        between=between,
+        alternate=alternate,
         head_learning_rate=settings.head_learning_rate,
         journal=_journal(job, stage),
         on_progress=job.on_progress,
@@ -142,18 +155,18 @@ def _fit(
         train_dataset=train_texts,
         eval_dataset=calibration,
         data_collator=DataCollatorWithPadding(job.tokenizer) if stage != "heads" else default_data_collator,
-        compute_metrics=scorer(job.splits.metric, job.splits.problem_type),
+        compute_metrics=metrics_by(job.splits.metric, job.splits.problem_type),
         callbacks=_callbacks(settings),
     )
     trainer.remove_callback(PrinterCallback)
     checkpoint = last_checkpoint(folder)
     if trainer.is_world_process_zero():
-        trainer.journal.rewind(0 if checkpoint is None else int(checkpoint.name.split("-")[1]))
+        trainer.journal.rewind(0 if checkpoint is None else step_of(checkpoint))
     trainer.train(resume_from_checkpoint=None if checkpoint is None else str(checkpoint))
 
 
 def _journal(job: Job, stage: str) -> Journal:
-    """Open the journal of a stage."""
+    """Return the journal of a stage."""
     settings = job.settings
     assert settings.diversity_weight is not None
     return Journal(
@@ -162,21 +175,21 @@ def _journal(job: Job, stage: str) -> Journal:
         problem_type=job.splits.problem_type,
         diversity_weight=settings.diversity_weight if settings.objective == "ensemble" else 0.0,
         closest=settings.closest,
-        neighbours=settings.neighbours,
+        neighbors=settings.neighbors,
     )
 
 
 def _callbacks(settings: TrainingSettings) -> list[TrainerCallback]:
-    """Say when to stop and look, and when to stop for good."""
-    callbacks: list[TrainerCallback] = [Interruptions(settings.logs_per_epoch)]
+    """Return the callbacks that evaluate, save and stop early."""
+    callbacks: list[TrainerCallback] = [EvaluateAndSave(settings.logs_per_epoch)]
     if settings.early_stop is not None:
         callbacks.append(EarlyStoppingCallback(early_stopping_patience=settings.early_stop))
     return callbacks
 
 
 def _arguments(settings: TrainingSettings, folder: Path, select: str) -> TrainingArguments:
-    """Put settings into Trainer's words."""
-    quantity = {"mean": "mean_score", "last": "last_score", "loss": "mean_loss"}[select]
+    """Translate settings into the arguments of Trainer."""
+    selected_by = {"mean": "mean_score", "last": "last_score", "loss": "mean_loss"}[select]
     return TrainingArguments(
         output_dir=str(folder),
         num_train_epochs=settings.epochs,
@@ -190,7 +203,7 @@ def _arguments(settings: TrainingSettings, folder: Path, select: str) -> Trainin
         bf16=_use_bf16(settings.precision),
         use_cpu=not torch.accelerator.is_available(),
         seed=settings.seed,
-        # Scoring, logging and saving go together, when Interruptions says so and never by themselves.
+        # EvaluateAndSave alone decides when to evaluate, log and save.
         eval_strategy="steps",
         eval_steps=NEVER,
         save_strategy="steps",
@@ -200,7 +213,7 @@ def _arguments(settings: TrainingSettings, folder: Path, select: str) -> Trainin
         save_total_limit=1,
         restore_callback_states_from_checkpoint=True,
         load_best_model_at_end=True,
-        metric_for_best_model=quantity,
+        metric_for_best_model=selected_by,
         greater_is_better=select != "loss",
         label_names=["labels"],
         remove_unused_columns=False,
@@ -211,7 +224,7 @@ def _arguments(settings: TrainingSettings, folder: Path, select: str) -> Trainin
 
 
 def _use_bf16(precision: str) -> bool:
-    """Whether to train in bf16."""
+    """Return whether to train in bf16."""
     if precision == "auto":
         return torch.cuda.is_available() and torch.cuda.is_bf16_supported()
     return precision == "bf16"

@@ -1,10 +1,9 @@
-"""transformers.Trainer with an objective over all exits, learning rates of their own for heads, and a journal."""
+"""transformers.Trainer with a loss over all exits, separate learning rates for heads, and a journal."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import torch
@@ -16,29 +15,32 @@ from transformers import EvalPrediction, Trainer, TrainerCallback, TrainerContro
 from transformers.trainer_pt_utils import get_length_grouped_indices
 
 from exitpoll.data.progress import OnProgress, Progress
-from exitpoll.decide.metrics import METRICS, predictions
 from exitpoll.errors import DivergedError
 from exitpoll.files import read_json
-from exitpoll.models.losses import exit_losses
+from exitpoll.models.folder import SplitScores
+from exitpoll.models.model import EarlyExitOutput
+from exitpoll.models.tokenizer import TokenizedTexts
+from exitpoll.training.heads_only import FrozenTexts
 from exitpoll.training.journal import Journal
 from exitpoll.training.objectives import Loss
+from exitpoll.training.scores import score_exits
 
-Score = Callable[[EvalPrediction], dict[str, Any]]
+SCORE_NAMES = tuple(SplitScores.__annotations__)
 
 
 def processes() -> PartialState:
-    """Tell how many processes train together and which one this is; under torchrun on processors, too."""
+    """Return how many processes train together and which one this is; on CPUs under torchrun, too."""
     return PartialState(cpu=not torch.accelerator.is_available())
 
 
-class LengthSampler(Sampler):
-    """Texts of like length together, in an order that follows from seed and epoch alone, so that it can be resumed."""
+class LengthSampler(Sampler[int]):
+    """Groups texts of similar length, in an order that depends on seed and epoch only, so that it can be resumed."""
 
     def __init__(self, lengths: NDArray, batch_size: int, seed: int) -> None:
-        """Note what the order follows from.
+        """Set what the order depends on.
 
         Args:
-            lengths: Tokens of each text, (texts,).
+            lengths: Number of tokens of every text, (texts,).
             batch_size: Texts in a batch.
             seed: Seed of the order.
         """
@@ -48,105 +50,107 @@ class LengthSampler(Sampler):
         self.epoch = 0
 
     def set_epoch(self, epoch: int) -> None:
-        """Choose the epoch; loaders call this."""
+        """Choose the epoch; called by data loaders."""
         self.epoch = epoch
 
     def __len__(self) -> int:
-        """Count the texts."""
+        """Return the number of texts."""
         return len(self.lengths)
 
     def __iter__(self) -> Iterator[int]:
-        """Give the row numbers in this epoch's order."""
+        """Iterate over the row numbers in the order of this epoch."""
         generator = torch.Generator().manual_seed(self.seed * 1_000_003 + self.epoch)
         return iter(get_length_grouped_indices(self.lengths, self.batch_size, generator=generator))
 
 
-class Interruptions(TrainerCallback):
-    """Scores, logs and saves together, so many times in an epoch and after the last step."""
+class EvaluateAndSave(TrainerCallback):
+    """Evaluates, logs and saves at the same steps: a number of times in an epoch, and after the last step."""
 
     def __init__(self, per_epoch: int) -> None:
-        """Choose how often.
+        """Set how often.
 
         Args:
-            per_epoch: Interruptions in an epoch.
+            per_epoch: Evaluations in an epoch.
         """
         self.per_epoch = per_epoch
         self.steps: set[int] = set()
 
     def on_train_begin(
-        self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any
+        self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: object
     ) -> None:
-        """Work out the steps."""
+        """Compute the steps."""
         count = min(self.per_epoch * state.num_train_epochs, state.max_steps)
         self.steps = {max(1, round(state.max_steps * number / count)) for number in range(1, count + 1)}
 
     def on_step_end(
-        self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any
+        self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: object
     ) -> TrainerControl:
-        """Ask for it all where it is time."""
+        """Request evaluation, log and checkpoint if this is one of the steps."""
         if state.global_step in self.steps:
             control.should_log = control.should_evaluate = control.should_save = True
         return control
 
 
-class Reports(TrainerCallback):
-    """Tells of every step."""
+class AfterStep(TrainerCallback):
+    """Calls a function after every step."""
 
-    def __init__(self, report: Callable[[], None]) -> None:
-        """Choose whom to tell.
+    def __init__(self, call: Callable[[], None]) -> None:
+        """Set the function.
 
         Args:
-            report: Called after every step.
+            call: Called after every step.
         """
-        self.report = report
+        self.call = call
 
-    def on_step_end(self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any) -> None:
-        """Tell."""
-        self.report()
+    def on_step_end(
+        self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: object
+    ) -> None:
+        """Call it."""
+        self.call()
 
 
 class ExitTrainer(Trainer):
-    """Trains what gives exit logits: a whole model, or heads alone."""
+    """Trains a module that returns exit logits: a whole model, or only its heads."""
 
     def __init__(
         self,
         *,
         objective: Loss,
-        between: Loss | None,
+        alternate: Loss | None,
         head_learning_rate: float,
         journal: Journal,
         on_progress: OnProgress,
-        **trainer_arguments: Any,
+        **trainer_arguments: object,
     ) -> None:
-        """Add to a Trainer what it lacks.
+        """Extend a Trainer.
 
         Args:
             objective: The loss over all exits.
-            between: What takes its place at every other step, if anything does.
-            head_learning_rate: Highest learning rate of the heads.
-            journal: Writes down what the batches show.
-            on_progress: Called after every step and every scoring.
-            **trainer_arguments: Trainer's own.
+            alternate: The loss of every other step, if it is another.
+            head_learning_rate: Peak learning rate of the heads.
+            journal: Logs training batches and evaluations.
+            on_progress: Called after every step and every evaluation.
+            **trainer_arguments: Arguments of transformers.Trainer.
         """
         super().__init__(**trainer_arguments)
         self.objective = objective
-        self.between = between
+        self.alternate = alternate
         self.head_learning_rate = head_learning_rate
         self.journal = journal
         self.on_progress = on_progress
         self.last_loss: float | None = None
         self.exit_scores: Sequence[float] | None = None
-        self.add_callback(Reports(self._report))
+        self.add_callback(AfterStep(self._report))
         self.model_accepts_loss_kwargs = False
 
     def create_optimizer(self, model: nn.Module | None = None) -> torch.optim.Optimizer:
-        """Give heads their own learning rate, and biases and norms no weight decay."""
+        """Create the optimizer: heads have their own learning rate, biases and norms no weight decay."""
         optimizer_class, arguments = self.get_optimizer_cls_and_kwargs(self.args, self.model)
         self.optimizer: torch.optim.Optimizer = optimizer_class(self._parameter_groups(arguments["lr"]), **arguments)
         return self.optimizer
 
-    def _parameter_groups(self, learning_rate: float) -> list[dict[str, Any]]:
-        """Group what is trained by learning rate and weight decay."""
+    def _parameter_groups(self, learning_rate: float) -> list[dict[str, object]]:
+        """Group the trained parameters by learning rate and weight decay."""
         decayed = set(self.get_decay_parameter_names(self.model))
         groups: dict[tuple[float, float], list[nn.Parameter]] = {}
         for name, parameter in self.model.named_parameters():
@@ -156,59 +160,61 @@ class ExitTrainer(Trainer):
                 groups.setdefault((rate, decay), []).append(parameter)
         return [{"params": group, "lr": rate, "weight_decay": decay} for (rate, decay), group in groups.items()]
 
-    def _get_train_sampler(self, train_dataset: Any = None) -> LengthSampler:
-        """Sample by length, resumably."""
+    def _get_train_sampler(self, train_dataset: TokenizedTexts | FrozenTexts | None = None) -> LengthSampler:
+        """Return a sampler that groups by length and can be resumed."""
         dataset = self.train_dataset if train_dataset is None else train_dataset
         return LengthSampler(dataset.lengths, self.args.train_batch_size, self.args.seed)
 
     def compute_loss(
         self,
         model: nn.Module,
-        inputs: dict[str, Any],
+        inputs: Mapping[str, Tensor],
         return_outputs: bool = False,
         num_items_in_batch: Tensor | int | None = None,
-    ) -> Any:
-        """Put every exit's logits through the objective."""
+    ) -> Tensor | tuple[Tensor, EarlyExitOutput]:
+        """Compute the loss over the logits of all exits."""
         labels = inputs["labels"]
         outputs = model(**{name: value for name, value in inputs.items() if name != "labels"})
-        loss = self._objective_of(model)(outputs.exit_logits, labels)
+        loss = self._loss_of_step(model)(outputs.exit_logits, labels)
         if model.training:
-            self._look_at(loss, outputs.exit_logits, labels)
+            self._log_batch(loss, outputs.exit_logits, labels)
         return (loss, outputs) if return_outputs else loss
 
-    def _objective_of(self, model: nn.Module) -> Loss:
-        """Choose the loss of this step; scoring always takes that over all exits."""
-        if self.between is not None and model.training and self.state.global_step % 2 == 1:
-            return self.between
+    def _loss_of_step(self, model: nn.Module) -> Loss:
+        """Return the loss of this step; evaluation always uses the one over all exits."""
+        if self.alternate is not None and model.training and self.state.global_step % 2 == 1:
+            return self.alternate
         return self.objective
 
-    def _look_at(self, loss: Tensor, exit_logits: Tensor, labels: Tensor) -> None:
-        """Write a training batch down; stop where the loss is no number any more."""
+    def _log_batch(self, loss: Tensor, exit_logits: Tensor, labels: Tensor) -> None:
+        """Add a training batch to the journal; stop if the loss is NaN or infinite."""
         self.last_loss = loss.item()
         if not np.isfinite(self.last_loss):
             raise self._diverged(f"the loss is {self.last_loss}")
-        self.journal.see(exit_logits.detach(), labels, self.last_loss)
+        self.journal.add_batch(exit_logits.detach(), labels, self.last_loss)
 
     def _report(self) -> None:
-        """Say where the training stands."""
+        """Report progress."""
         step, steps = self.state.global_step, self.state.max_steps
         self.on_progress(Progress(self.journal.stage, step, steps, self.last_loss, self.exit_scores))
 
-    def _diverged(self, what: str) -> DivergedError:
-        """Say where a training went wrong and what is left of it."""
+    def _diverged(self, problem: str) -> DivergedError:
+        """Return an error that names the step, the learning rate and the last good checkpoint."""
         rate = max(self.lr_scheduler.get_last_lr())
-        good = last_checkpoint(Path(self.args.output_dir))
-        kept = f"the last good checkpoint is {good}" if good else "no checkpoint had been written yet"
+        checkpoint = last_checkpoint(Path(self.args.output_dir))
+        kept = f"the last good checkpoint is {checkpoint}" if checkpoint else "there is no checkpoint yet"
         step = self.state.global_step + 1
-        advice = "train again with lower learning rates and --overwrite" if step > 1 else "is the encoder sound?"
-        return DivergedError(f"{what} at step {step} with learning rates up to {rate:.2g}; {kept}; {advice}")
+        advice = (
+            "train again with lower learning rates and --overwrite" if step > 1 else "check the weights of the encoder"
+        )
+        return DivergedError(f"{problem} at step {step} with learning rates up to {rate:.2g}; {kept}; {advice}")
 
-    def evaluate(self, *arguments: Any, **named: Any) -> dict[str, float]:
-        """Score the calibration split and write the journal's line."""
+    def evaluate(self, *arguments: object, **named: object) -> dict[str, float]:
+        """Score the calibration split and write a line of the journal."""
         metrics = super().evaluate(*arguments, **named)
         scores = {name: metrics[f"eval_{name}"] for name in SCORE_NAMES}
         if not np.isfinite(metrics["eval_loss"]):
-            raise self._diverged("the calibration split's loss is no number")
+            raise self._diverged(f"the loss on the calibration split is {metrics['eval_loss']}")
         self.exit_scores = scores["exit_scores"]
         if self.is_world_process_zero():
             self.journal.write(
@@ -221,68 +227,46 @@ class ExitTrainer(Trainer):
         return metrics
 
 
-SCORE_NAMES = ("exit_scores", "exit_accuracies", "exit_losses", "mean_score", "last_score", "mean_loss")
-
-
-def scorer(metric: str, problem_type: str) -> Score:
-    """Make what scores every exit on a split.
+def metrics_by(metric: str, problem_type: str) -> Callable[[EvalPrediction], dict[str, object]]:
+    """Return a function that scores every exit, for Trainer's `compute_metrics`.
 
     Args:
         metric: The task's metric.
         problem_type: As in transformers.
 
     Returns:
-        A function for Trainer's `compute_metrics`.
+        The function; its result has the fields of `SplitScores`.
     """
 
-    def score(predicted: EvalPrediction) -> dict[str, Any]:
+    def compute_metrics(predicted: EvalPrediction) -> dict[str, object]:
         _, exit_logits = predicted.predictions
-        return exit_scores(exit_logits, predicted.label_ids, metric, problem_type)
+        return dict(score_exits(exit_logits, predicted.label_ids, metric, problem_type))
 
-    return score
-
-
-def exit_scores(logits: NDArray, labels: NDArray, metric: str, problem_type: str) -> dict[str, Any]:
-    """Score every exit.
-
-    Args:
-        logits: (texts, exits, classes)
-        labels: As in Texts.
-        metric: The task's metric.
-        problem_type: As in transformers.
-
-    Returns:
-        Scores, accuracies (None for regression) and losses by exit, and their means.
-    """
-    answers = [predictions(logits[:, number], problem_type) for number in range(logits.shape[1])]
-    scores = [METRICS[metric](labels, answer) for answer in answers]
-    accuracies = None if problem_type == "regression" else [METRICS["accuracy"](labels, answer) for answer in answers]
-    losses = exit_losses(torch.from_numpy(logits), torch.from_numpy(labels), problem_type=problem_type).mean(dim=0)
-    return {
-        "exit_scores": scores,
-        "exit_accuracies": accuracies,
-        "exit_losses": losses.tolist(),
-        "mean_score": float(np.mean(scores)),
-        "last_score": scores[-1],
-        "mean_loss": losses.mean().item(),
-    }
+    return compute_metrics
 
 
 def last_checkpoint(folder: Path) -> Path | None:
-    """Find the newest whole checkpoint; one that a kill cut short lacks its state, which is written last.
+    """Return the newest complete checkpoint; one that was interrupted lacks its state, which is written last.
 
     Args:
-        folder: Where a Trainer keeps its checkpoints.
+        folder: Where a Trainer saves its checkpoints.
 
     Returns:
         The checkpoint's folder, or None.
     """
-    whole = [path for path in folder.glob("checkpoint-*") if path.name.split("-")[1].isdecimal() and _is_whole(path)]
-    return max(whole, key=lambda path: int(path.name.split("-")[1]), default=None)
+    complete = [
+        path for path in folder.glob("checkpoint-*") if path.name.split("-")[1].isdecimal() and _is_complete(path)
+    ]
+    return max(complete, key=step_of, default=None)
 
 
-def _is_whole(checkpoint: Path) -> bool:
-    """Whether a checkpoint has all its files, the last one written in full."""
+def step_of(checkpoint: Path) -> int:
+    """Return the step at which a checkpoint was saved."""
+    return int(checkpoint.name.split("-")[1])
+
+
+def _is_complete(checkpoint: Path) -> bool:
+    """Return whether a checkpoint has all its files, and the last one in full."""
     names = {path.name for path in checkpoint.iterdir()}
     state = read_json(checkpoint / "trainer_state.json")
     return bool(state) and {"model.safetensors", "optimizer.pt", "scheduler.pt"} <= names

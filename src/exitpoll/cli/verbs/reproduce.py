@@ -4,11 +4,9 @@ from __future__ import annotations
 
 import sys
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Literal
 
-from cyclopts import Parameter
-
-from exitpoll.cli.app import Names, Numbers
+from exitpoll.cli.app import Names, Numbers, TrainingFlags
 from exitpoll.cli.console import errors, quieten_transformers, say
 from exitpoll.errors import InputError
 from exitpoll.training.settings import TrainingSettings
@@ -31,7 +29,7 @@ def reproduce(
     presets: bool = False,
     searched: Path | None = None,
     pooling: Literal["mean", "first", "pooler"] = "mean",
-    settings: Annotated[TrainingSettings | None, Parameter(name="*")] = None,
+    settings: TrainingFlags = None,
 ) -> None:
     """Repeat the paper's tables and figures with runs of one's own; a job that was cut off goes on.
 

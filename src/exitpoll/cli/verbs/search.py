@@ -4,11 +4,8 @@ from __future__ import annotations
 
 from dataclasses import replace
 from pathlib import Path
-from typing import Annotated
 
-from cyclopts import Parameter
-
-from exitpoll.cli.app import Numbers
+from exitpoll.cli.app import Numbers, TrainingFlags
 from exitpoll.cli.console import quieten_transformers, say
 from exitpoll.training.settings import TrainingSettings
 
@@ -22,7 +19,7 @@ def search(
     seeds: Numbers = None,
     budget: int | None = None,
     limit: int | None = None,
-    settings: Annotated[TrainingSettings | None, Parameter(name="*")] = None,
+    settings: TrainingFlags = None,
 ) -> None:
     """Search the paper's grid for the settings that are best on the calibration split; it goes on when cut off.
 

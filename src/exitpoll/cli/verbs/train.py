@@ -1,15 +1,14 @@
-"""exitpoll train: from data to a model folder."""
+"""exitpoll train: train a model folder from labelled texts."""
 
 from __future__ import annotations
 
-from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Literal, TypedDict
 
 from cyclopts import Parameter
 from rich.console import Console
 
-from exitpoll.cli.app import Numbers, Reading
+from exitpoll.cli.app import Numbers, Reading, TrainingFlags
 from exitpoll.cli.console import quieten_transformers, show_training
 from exitpoll.errors import InputError
 from exitpoll.training.settings import TrainingSettings
@@ -17,6 +16,15 @@ from exitpoll.training.settings import TrainingSettings
 if TYPE_CHECKING:
     from exitpoll.data.splits import Splits
     from exitpoll.models.model import EarlyExitModel
+
+
+class Shape(TypedDict):
+    """The exits and heads of a new model, as `from_encoder` and `from_classifier` take them."""
+
+    exits: list[int] | None
+    head: str
+    shared_head: bool
+    pooling: str
 
 
 def train(
@@ -34,7 +42,7 @@ def train(
     limit: int | None = None,
     resume: bool = False,
     overwrite: bool = False,
-    settings: Annotated[TrainingSettings | None, Parameter(name="*")] = None,
+    settings: TrainingFlags = None,
 ) -> None:
     """Train an encoder with a head after every layer.
 
@@ -49,30 +57,30 @@ def train(
             heads below it are trained, unless a schedule is named.
         exits: The layers after which a text may leave; all by default. One number is a static model of that depth.
         head: Kind of head: one hidden layer, or linear.
-        shared_head: Let one head serve all exits.
+        shared_head: Use one head for all exits.
         pooling: What a head reads: the mean of the tokens, the first token, or the encoder's own pooler.
         reading: Which columns to read.
-        problem_type: The kind of labels, where it cannot be told from them.
+        problem_type: The kind of labels, if it cannot be inferred from them.
         limit: Train on at most this many texts.
-        resume: Go on with a training that was cut off.
-        overwrite: Replace an older model folder, or drop a training that was cut off.
+        resume: Resume an interrupted training.
+        overwrite: Replace an older model folder, or discard an interrupted training.
         settings: How to train.
     """
     import torch
-    from transformers import set_seed
 
     from exitpoll.cli.progress import progress_bars
     from exitpoll.data.splits import load_splits
-    from exitpoll.models.folder import check_free_for_model
     from exitpoll.models.pretrained import encoder_folder
     from exitpoll.models.tokenizer import load_tokenizer
+    from exitpoll.training.train import preflight
     from exitpoll.training.train import train as train_model
     from exitpoll.training.trainer import processes
 
-    torch.set_flush_denormal(True)  # holds for threads that start later
+    torch.set_flush_denormal(True)  # before torch starts its threads, which inherit it
     quieten_transformers()
-    settings = _settings_for(settings or TrainingSettings(), encoder, classifier)
-    check_free_for_model(out, overwrite=overwrite)
+    settings = settings or TrainingSettings()
+    _check_start(encoder, classifier, settings)
+    preflight(settings, out, native_head=classifier is not None, overwrite=overwrite)
     splits = load_splits(
         data,
         **vars(reading or Reading()),
@@ -81,9 +89,8 @@ def train(
         limit=limit,
         seed=settings.seed,
     )
-    set_seed(settings.seed)
-    shape = {"exits": exits, "head": head, "shared_head": shared_head, "pooling": pooling}
-    model = _build(encoder, classifier, splits, shape)
+    shape = Shape(exits=exits, head=head, shared_head=shared_head, pooling=pooling)
+    model = _build(encoder, classifier, splits, shape, settings.seed)
     tokenizer = load_tokenizer(str(classifier if encoder is None else encoder_folder(encoder)))
     quiet = not processes().is_main_process
     with progress_bars(Console(stderr=True, quiet=quiet)) as on_progress:
@@ -94,19 +101,16 @@ def train(
         show_training(trained)
 
 
-def _settings_for(settings: TrainingSettings, encoder: str | None, classifier: str | None) -> TrainingSettings:
-    """Make sure of one thing to start from; a fine-tuned classifier is left as it is unless a schedule is named."""
+def _check_start(encoder: str | None, classifier: str | None, settings: TrainingSettings) -> None:
+    """Check that there is one model to start from, and that it has what the schedule leaves unchanged."""
     if (encoder is None) == (classifier is None):
-        raise InputError("say what to start from: either --encoder or --classifier")
+        raise InputError("name the model to start from by either --encoder or --classifier")
     if encoder is not None and settings.schedule == "heads":
-        raise InputError("schedule heads leaves the last head as it is, and an encoder has none yet: use --classifier")
-    if classifier is not None and settings.schedule is None:
-        settings = replace(settings, schedule="heads")
-    return settings.resolved()
+        raise InputError("schedule heads leaves the last head unchanged, and an encoder has none yet: use --classifier")
 
 
 def _labels_of(classifier: str) -> list[str] | None:
-    """Read a classifier's label names, None if it has only numbers for them."""
+    """Return the label names of a classifier, or None if its labels are only numbered."""
     from exitpoll.models.pretrained import read_config
 
     config = read_config(classifier)
@@ -114,10 +118,13 @@ def _labels_of(classifier: str) -> list[str] | None:
     return None if names == [f"LABEL_{number}" for number in range(len(names))] else names
 
 
-def _build(encoder: str | None, classifier: str | None, splits: Splits, shape: dict[str, Any]) -> EarlyExitModel:
-    """Put heads on an encoder, or below a classifier's own."""
+def _build(encoder: str | None, classifier: str | None, splits: Splits, shape: Shape, seed: int) -> EarlyExitModel:
+    """Add heads to an encoder, or below the head of a classifier."""
+    from transformers import set_seed
+
     from exitpoll.models.model import EarlyExitModel
 
+    set_seed(seed)  # for the initial weights of the heads; train() seeds the training itself
     if encoder is not None:
         names = list(splits.label_names)
         return EarlyExitModel.from_encoder(encoder, labels=names, problem_type=splits.problem_type, **shape)
