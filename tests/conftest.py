@@ -84,9 +84,9 @@ def exported_folder(tmp_path_factory, stages_folder):
 def run(monkeypatch, capsys):
     def call(*arguments):
         monkeypatch.setattr(sys, "argv", ["exitpoll", *map(str, arguments)])
+        code: str | int | None = 0
         try:
             main()
-            code = 0
         except SystemExit as stop:
             code = stop.code
         captured = capsys.readouterr()

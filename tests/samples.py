@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 
 from exitpoll.decide.certificate import Certificate, Guarantee, Source
@@ -10,7 +12,7 @@ from exitpoll.decide.metrics import MULTI_LABEL, REGRESSION
 from exitpoll.decide.trace import Trace
 
 _RISES = [-1.0 if name == "entropy" else 0.5 for name in FEATURES]  # surer means more
-SETTINGS = {
+SETTINGS: dict[str, dict[str, Any]] = {
     "hybrid": {
         "policies": [
             {"strategy": "votes", "threshold": 1.5, "settings": {"k": 0.5}},
