@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from exitpoll import InputError, TrainingSettings
-from exitpoll.data.progress import Progress
+from exitpoll.data.progress import Progress, ignore
 from exitpoll.decide.evaluate import Estimate
 from exitpoll.study.clock import Clock
 from exitpoll.study.comparisons import ALL, Gain, Runs, averages, contests
@@ -445,7 +445,7 @@ def test_time_is_counted_over_all_sittings(tmp_path, monkeypatch):
     now = [100.0]
     monkeypatch.setattr("exitpoll.study.clock.time.monotonic", lambda: now[0])
     progress = Progress("all", 1, 2)
-    tick = Clock(tmp_path / "seconds.json").around(None)
+    tick = Clock(tmp_path / "seconds.json").around(ignore)
     now[0] += 30
     tick(progress)
     now[0] += 1000  # nothing is noted any more: it was cut off
@@ -471,7 +471,7 @@ def test_two_neighbouring_thresholds_are_mixed_for_a_speedup_between_them(studie
 
 
 @pytest.mark.parametrize(
-    "option", [("--method", "pabee"), ("--schedule", "joint"), ("--layer-drop", "0.2"), ("--weights", "depth")]
+    "option", [("--method", "pabee"), ("--schedule", "joint"), ("--layer-drop", "0.2"), ("--exit-weights", "depth")]
 )
 def test_settings_that_follow_from_the_rows_are_refused(run, data, encoder_folder, tmp_path, option):
     code, _, error = run("reproduce", "--encoder", encoder_folder, "--data", data, "--out", tmp_path / "o", *option)

@@ -62,8 +62,8 @@ def test_the_whole_grid_is_tried_and_the_best_found(world, tmp_path):
 
 
 def test_it_goes_on_where_it_was_cut_off(world, tmp_path, monkeypatch):
-    def cut_off(number, total, words):
-        if number == 3:
+    def cut_off(progress):
+        if progress.done == 3:
             raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
