@@ -5,7 +5,7 @@
 `--data` has a folder for each task. Every run is kept in `--cache` by its settings, so that a job that was cut off goes
 on; on a graphics card, `exitpoll reproduce all` does it at full size. What the runs of a task came to is a file of its
 own in experiments/results/reproduce/, so that tasks can be run at different times (`--tasks`), and their settings and
-scores go to docs/results/runs/. `reproduce_page.py` then makes docs/results.md and its pictures of that.
+scores go to experiments/results/runs/. `reproduce_page.py` then makes docs/results.md and its pictures of that.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from exitpoll.study.tables import as_plain, cells
 from exitpoll.training.settings import TrainingSettings
 
 RESULTS = Path(__file__).parent / "results" / "reproduce"
-DOCS = Path(__file__).parent.parent / "docs"
+RUNS = Path(__file__).parent / "results" / "runs"  # which the page's links lead to
 STATIC = [row for row in ROWS if row.share is not None and row.name != FULL]
 EXITING = [row for row in ROWS if row not in STATIC]
 
@@ -109,13 +109,12 @@ def write_results(plan: Plan, todo: list[Run], cache: Path, task: str) -> None:
     done = [Outcome(run, cache / run.name) for run in runs if (cache / run.name / RUN).exists()]
     if not done:
         return
-    links = DOCS / "results" / "runs"  # where the page's links lead to
-    for folder in (RESULTS, links):
+    for folder in (RESULTS, RUNS):
         folder.mkdir(parents=True, exist_ok=True)
-    for old in links.glob(f"{task}-*.json"):
+    for old in RUNS.glob(f"{task}-*.json"):
         old.unlink()
     for outcome in done:
-        write_json(links / f"{outcome.run.name}.json", outcome.summary)
+        write_json(RUNS / f"{outcome.run.name}.json", outcome.summary)
     alone = replace(plan, tasks=[task])
     findings = find_all(alone, done, VARIED if task == VARIED else None)
     if task == VARIED:

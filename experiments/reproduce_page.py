@@ -23,7 +23,8 @@ from reproduce_results import Results, answer, in_points, in_words, read_results
 
 DOCS = Path(__file__).parent.parent / "docs"
 PAGE, PICTURES = DOCS / "results.md", DOCS / "figures" / "paper"
-LINK = "results/runs/{run}.json"
+RUNS = Path(__file__).parent / "results" / "runs"
+LINK = "https://github.com/exitpoll/exitpoll/blob/main/experiments/results/runs/{run}.json"
 
 OVERTAKES = "Does entropy overtake votes?"
 ASKED = {  # what the paper's readers want to know, by the contest that answers it
@@ -102,7 +103,7 @@ def sizes_block(results: Results) -> str:
     rows = []
     for task in results.tasks:
         runs = {each.seed: each.run for each in results.cells if (each.task, each.row) == (task, FULL)}
-        about = json.loads((DOCS / LINK.format(run=runs[min(runs)])).read_text())
+        about = json.loads((RUNS / f"{runs[min(runs)]}.json").read_text())
         train, *held_out = (f"{about['texts'][split]:,}" for split in ("train", "calibration", "test"))
         rows.append([task, about["encoder"], train, str(about["settings"]["epochs"]), *held_out, str(len(runs))])
     return _table(["", "encoder", "training texts", "epochs", "calibration texts", "test texts", "seeds"], rows)
