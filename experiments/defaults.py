@@ -1,7 +1,7 @@
-"""Which pooling, head learning rate and exit weights serve the heads best: the measurements behind our defaults.
+"""Compare poolings, head learning rates and exit weights: the measurements behind the default settings.
 
-Trains the paper's objective once for every combination and task and keeps every run's test scores, exit by exit, in a
-results file; a run that is in the file already is not repeated, so the script can be stopped and started again.
+Trains the paper's objective once for every combination and task, and keeps the test scores of every exit in a results
+file. A run that is in the file already is not repeated, so that an interrupted script resumes.
 
     python experiments/defaults.py --encoder ENCODER --data TREC_FOLDER --data SST5_FOLDER
 """
@@ -24,8 +24,8 @@ POOLINGS = ("mean", "first", "pooler")
 HEAD_LEARNING_RATES = (1e-3, 5e-5)
 
 
-def run(encoder: str, data: str, limit: int, pooling: str, settings: TrainingSettings) -> dict:
-    """Train once and give the test scores of every exit."""
+def run(encoder: str, data: str, limit: int, pooling: str, settings: TrainingSettings) -> dict[str, object]:
+    """Train once and return the test scores of every exit."""
     splits = load_splits(data, limit=limit, seed=settings.seed)
     set_seed(settings.seed)
     model = EarlyExitModel.from_encoder(encoder, labels=splits.label_names, pooling=pooling)
@@ -56,11 +56,11 @@ def table(results: dict[str, dict]) -> str:
 
 
 def main() -> None:
-    """Run what is not in the results file yet."""
+    """Run all combinations that are not in the results file yet."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--encoder", required=True)
     parser.add_argument("--data", required=True, action="append")
-    parser.add_argument("--limit", type=int, default=5000, help="training texts of each task")
+    parser.add_argument("--limit", type=int, default=5000, help="training texts of every task")
     parser.add_argument("--weights", default="uniform", choices=("uniform", "depth"))
     parser.add_argument("--pooling", nargs="+", default=POOLINGS, choices=POOLINGS)
     parser.add_argument("--head-learning-rate", nargs="+", type=float, default=HEAD_LEARNING_RATES)

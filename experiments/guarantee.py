@@ -1,6 +1,6 @@
-"""Does the guarantee hold: calibrate many times in a simulation whose true risks are known, and count violations.
+"""Check the guarantee by simulation: calibrate many times where true risks are known, and count violations.
 
-Beside it stands what is usually done, the loosest threshold whose measured risk is within the limit.
+The baseline is the usual choice: the fastest policy whose measured risk is within the limit.
 
     python experiments/guarantee.py
 """
@@ -25,20 +25,20 @@ from exitpoll.files import write_json
 RESULTS = Path(__file__).parent / "results" / "guarantee.json"
 CONFIDENCE = 0.9
 EXITS, CLASSES = 4, 3
-ENOUGH = 100_000  # texts, so many that the risk on them is the world's own
+POPULATION = 100_000  # texts, on which the risk is taken as the true risk
 
 
 @dataclass(frozen=True)
-class Outcome:
+class Simulation:
     """Result of many calibrations."""
 
-    broken: float  # share of them whose true risk is above the limit
-    left_early: float  # share of them that leave early at all
+    broken: float  # share of policies whose true risk is above the limit
+    left_early: float  # share of policies that exit early at all
     speedup: float  # mean
 
 
 def world(seed: int, texts: int) -> Trace:
-    """Draw texts of a world in which confidence says something, but not all, of what the last exit will say."""
+    """Draw texts for which confidence is informative, but not perfectly so, of the last exit's answer."""
     chance = np.random.default_rng(seed)
     labels = chance.integers(CLASSES, size=texts)
     clarity = chance.exponential(size=(texts, 1, 1)) * np.linspace(0.6, 2.2, EXITS)[None, :, None]
@@ -50,8 +50,9 @@ Draw = Callable[[int, int], Trace]  # (seed, texts)
 
 
 @cache
-def _everything(draw: Draw) -> Trace:
-    return draw(10**9, ENOUGH)
+def _population(draw: Draw) -> Trace:
+    """Draw the texts on which true risks are measured, once."""
+    return draw(10**9, POPULATION)
 
 
 _known: dict[str, tuple[float, float]] = {}
@@ -61,7 +62,7 @@ def truth(policy: Policy, risk: Risk, draw: Draw) -> tuple[float, float]:
     """Return a policy's true risk and speed-up."""
     key = f"{draw.__name__} {policy.strategy} {policy.threshold} {policy.settings} {risk}"
     if key not in _known:
-        trace = _everything(draw)
+        trace = _population(draw)
         decisions = policy.decide(trace)
         losses = losses_of(trace, decisions.answer, full_answers(trace), risk)
         _known[key] = float(losses.mean()), decisions.speedup
@@ -69,7 +70,7 @@ def truth(policy: Policy, risk: Risk, draw: Draw) -> tuple[float, float]:
 
 
 def looks_right(trace: Trace, strategy: str, guarantee: Guarantee) -> Policy:
-    """Take the fastest policy whose measured risk is within the limit."""
+    """Return the fastest policy whose measured risk is within the limit: the usual choice."""
     trials = try_policies(trace, on_grid(Policy(strategy), trace), guarantee.risk)
     within = [trial for trial in trials if trial.losses.mean() <= guarantee.at_most]
     return max(within, key=lambda trial: trial.speedup).policy
@@ -77,8 +78,8 @@ def looks_right(trace: Trace, strategy: str, guarantee: Guarantee) -> Policy:
 
 def simulate(
     strategy: str, risk: Risk, texts: int, limit: float, runs: int, *, proven: bool = True, draw: Draw = world
-) -> Outcome:
-    """Calibrate many times, each on texts of its own, and compare the guarantee with the true risk."""
+) -> Simulation:
+    """Calibrate many times on different texts, and compare the guarantee with the true risk."""
     outcomes = []
     for seed in range(runs):
         trace = draw(seed, texts)
@@ -88,7 +89,7 @@ def simulate(
             policy = looks_right(trace, strategy, Guarantee(risk, limit, CONFIDENCE))
         outcomes.append((*truth(policy, risk, draw), policy.threshold is not None))
     risks, speedups, early = np.array(outcomes).T
-    return Outcome(float((risks > limit).mean()), float(early.mean()), float(speedups.mean()))
+    return Simulation(float((risks > limit).mean()), float(early.mean()), float(speedups.mean()))
 
 
 def allowed(runs: int) -> float:
@@ -112,7 +113,7 @@ def table(results: list[dict]) -> str:
 
 
 def main(runs: int = 1000) -> None:
-    """Run all settings and keep what came out."""
+    """Simulate all settings and write the results."""
     risks: tuple[Risk, ...] = ("disagreement", "accuracy")
     results = []
     for risk, texts, limit in product(risks, (300, 1000), (0.02, 0.05)):

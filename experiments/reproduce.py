@@ -1,11 +1,11 @@
-"""The paper at a size that two processor cores can do: which tasks, how many texts, which methods, seeds and variants.
+"""Reproduce the paper at a size that two CPU cores can do: tasks, numbers of texts, methods, seeds and variants.
 
     python experiments/reproduce.py --encoder gte-small --korean albert-kor-base --data data --cache runs
 
-`--data` has a folder for each task. Every run is kept in `--cache` by its settings, so that a job that was cut off goes
-on; on a graphics card, `exitpoll reproduce all` does it at full size. What the runs of a task came to is a file of its
-own in experiments/results/reproduce/, so that tasks can be run at different times (`--tasks`), and their settings and
-scores go to docs/results/runs/. `reproduce_page.py` then makes docs/results.md and its pictures of that.
+`--data` has a folder per task. Runs are kept in `--cache` by their settings, so that an interrupted job resumes; on a
+GPU, `exitpoll reproduce all` does it at full size. The findings of a task are written to a file of their own in
+experiments/results/reproduce/, so that tasks can be run at different times (`--tasks`), and the settings and scores of
+its runs to experiments/results/runs/. `reproduce_page.py` then writes docs/results.md and its figures from them.
 """
 
 from __future__ import annotations
@@ -17,31 +17,32 @@ from typing import Any
 
 from exitpoll.data.progress import Progress
 from exitpoll.files import write_json
-from exitpoll.study.comparisons import Runs, contests
+from exitpoll.study.comparisons import compute_gains
 from exitpoll.study.execute import execute_all
-from exitpoll.study.paper import CONTESTS, FULL, KEPT, ROWS, VARIANTS
-from exitpoll.study.plan import Plan, known_of
-from exitpoll.study.reproduce import find_all
-from exitpoll.study.run import RUN, Outcome, Run
-from exitpoll.study.tables import as_plain, cells
+from exitpoll.study.outcomes import Outcomes
+from exitpoll.study.paper import AGAINST_FULL, CONTRASTS, FULL, ROWS, VARIANTS
+from exitpoll.study.plan import Plan, encoder_fields
+from exitpoll.study.reproduce import compute_findings
+from exitpoll.study.run import Outcome, Run
+from exitpoll.study.tables import compute_cells
 from exitpoll.training.settings import TrainingSettings
 
 RESULTS = Path(__file__).parent / "results" / "reproduce"
-DOCS = Path(__file__).parent.parent / "docs"
+RUNS = Path(__file__).parent / "results" / "runs"  # linked from the page
 STATIC = [row for row in ROWS if row.share is not None and row.name != FULL]
 EXITING = [row for row in ROWS if row not in STATIC]
 
 
 @dataclass(frozen=True)
 class Size:
-    """How much of a task is trained on."""
+    """How much of a task is used."""
 
     epochs: int
     limit: int | None = None  # of training texts
     batch_size: int = 32
-    start_limit: int | None = None  # of the task that this one starts from
-    held_out: int = 2_500  # at most so many calibration texts, and so many test texts
-    looks: int = 2  # at the calibration texts, in an epoch
+    start_limit: int | None = None  # of training texts of the task that this one starts from
+    held_out: int = 2_500  # limit of calibration texts, and of test texts
+    logs_per_epoch: int = 2
 
 
 SIZES = {
@@ -50,47 +51,49 @@ SIZES = {
     "agnews": Size(2, limit=2_500, held_out=1_500),
     "cola": Size(2, limit=5_000),
     "mrpc": Size(2, limit=1_500, batch_size=16, held_out=1_000),
-    "sst5": Size(2, limit=3_000, held_out=1_000, looks=1),
-    "nsmc": Size(2, limit=1_000, batch_size=16, held_out=500, looks=1),
-    "rte": Size(2, limit=1_000, batch_size=16, start_limit=2_000, looks=1),
+    "sst5": Size(2, limit=3_000, held_out=1_000, logs_per_epoch=1),
+    "nsmc": Size(2, limit=1_000, batch_size=16, held_out=500, logs_per_epoch=1),
+    "rte": Size(2, limit=1_000, batch_size=16, start_limit=2_000, logs_per_epoch=1),
 }
 SEEDS = (0, 1, 2)
 SEVERAL_SEEDS = ("trec", "mrpc")
 WITH_STATIC = ("trec", "cola", "sst5")
-PROMISED = ("trec", "sst2", "agnews")  # where half the work must cost half a point at most
+FIRST = ("trec", "sst2", "agnews")  # where half of the layers must cost at most half a point
 VARIED = "trec"
-UNSEEN = (3, 4)  # seeds run on VARIED after the rule that answers KEPT was settled, and looked at once
+NEW_SEEDS = (3, 4)  # run on VARIED after the rule for AGAINST_FULL was fixed, and evaluated once
 
 
 def plan_of(options: argparse.Namespace) -> Plan:
-    """Say what to do at what size."""
+    """Return what to reproduce, and at what size."""
     special: dict[str, dict[str, Any]] = {
         task: {
             "limit": size.limit,
             "start_limit": size.start_limit,
             "held_out": size.held_out,
-            "settings": TrainingSettings(epochs=size.epochs, batch_size=size.batch_size, logs_per_epoch=size.looks),
+            "settings": TrainingSettings(
+                epochs=size.epochs, batch_size=size.batch_size, logs_per_epoch=size.logs_per_epoch
+            ),
         }
         for task, size in SIZES.items()
     }
-    special["nsmc"] |= known_of(options.korean)
-    return Plan(**known_of(options.encoder), data=str(options.data), tasks=list(SIZES), seeds=SEEDS, special=special)
+    special["nsmc"] |= encoder_fields(options.korean)
+    encoder = encoder_fields(options.encoder)
+    return Plan(**encoder, data=str(options.data), tasks=list(SIZES), seeds=SEEDS, special=special)
 
 
-def unseen(plan: Plan) -> Plan:
-    """Say what to run to ask once more what is kept, with seeds that no choice was made on."""
-    ours, full = CONTESTS[KEPT]
-    assert isinstance(ours, tuple)
-    return replace(plan, rows=[full, *ours], seeds=UNSEEN, tasks=[VARIED])
+def with_new_seeds(plan: Plan) -> Plan:
+    """Return the runs that compare ours with the full model once more, with seeds that no choice was made on."""
+    contrast = CONTRASTS[AGAINST_FULL]
+    return replace(plan, rows=[contrast.second, *contrast.first], seeds=NEW_SEEDS, tasks=[VARIED])
 
 
 def ordered_runs(plan: Plan) -> list[Run]:
-    """List what to do, what matters most first."""
+    """Return all runs, the most important first."""
     parts = [
-        replace(plan, rows=EXITING, seeds=SEEDS[:1], tasks=PROMISED),
+        replace(plan, rows=EXITING, seeds=SEEDS[:1], tasks=FIRST),
         replace(plan, rows=EXITING, tasks=[VARIED]),
         replace(plan, rows=VARIANTS, seeds=SEEDS[:1], tasks=[VARIED]),
-        unseen(plan),
+        with_new_seeds(plan),
         replace(plan, rows=EXITING, seeds=SEEDS[:1]),
         replace(plan, rows=STATIC, seeds=SEEDS[:1], tasks=WITH_STATIC),
         replace(plan, rows=EXITING, tasks=SEVERAL_SEEDS),
@@ -104,29 +107,30 @@ def announce(progress: Progress) -> None:
 
 
 def write_results(plan: Plan, todo: list[Run], cache: Path, task: str) -> None:
-    """Write down what the runs of a task that are done came to, if any are."""
+    """Write the findings of a task from its completed runs, if there are any."""
     runs = [run for run in todo if run.task == task]
-    done = [Outcome(run, cache / run.name) for run in runs if (cache / run.name / RUN).exists()]
-    if not done:
+    completed = [outcome for run in runs if (outcome := Outcome(run, cache / run.name)).is_complete]
+    if not completed:
         return
-    links = DOCS / "results" / "runs"  # where the page's links lead to
-    for folder in (RESULTS, links):
+    for folder in (RESULTS, RUNS):
         folder.mkdir(parents=True, exist_ok=True)
-    for old in links.glob(f"{task}-*.json"):
+    for old in RUNS.glob(f"{task}-*.json"):
         old.unlink()
-    for outcome in done:
-        write_json(links / f"{outcome.run.name}.json", outcome.summary)
+    for outcome in completed:
+        write_json(RUNS / f"{outcome.run.name}.json", outcome.summary)
     alone = replace(plan, tasks=[task])
-    findings = find_all(alone, done, VARIED if task == VARIED else None)
+    findings = compute_findings(alone, completed, VARIED if task == VARIED else None)
     if task == VARIED:
-        afresh = contests(Runs(unseen(plan), done), {KEPT: CONTESTS[KEPT]}, speedups=[2.0])
-        findings["kept_afresh"] = [asdict(each) for each in afresh]
-    write_json(RESULTS / f"{task}.json", {"cells": as_plain(cells(alone, done)), **findings})
-    print(f"{task}: {len(done)} of {len(runs)} runs")
+        outcomes = Outcomes(with_new_seeds(plan), completed)
+        gains = compute_gains(outcomes, {AGAINST_FULL: CONTRASTS[AGAINST_FULL]}, speedups=[2.0])
+        findings["kept_afresh"] = [gain.to_dict() for gain in gains]
+    cells = [asdict(cell) for cell in compute_cells(alone, completed)]
+    write_json(RESULTS / f"{task}.json", {"cells": cells, **findings})
+    print(f"{task}: {len(completed)} of {len(runs)} runs")
 
 
 def main() -> None:
-    """Train, and write results; with --only-write, of what is done by now."""
+    """Execute the runs and write results; with --only-write, write the results of completed runs."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     for name in ("encoder", "korean"):
         parser.add_argument(f"--{name}", required=True)
@@ -139,7 +143,7 @@ def main() -> None:
     todo = [run for run in ordered_runs(plan) if run.task in options.tasks]
     if not options.only_write:
         _, failed = execute_all(todo, options.cache, on_run=announce)
-        print("\n".join(f"failed: {name}: {why}" for name, why in failed.items()))
+        print("\n".join(f"failed: {name}: {message}" for name, message in failed.items()))
     for task in options.tasks:
         write_results(plan, todo, options.cache, task)
 

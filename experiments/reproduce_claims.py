@@ -1,194 +1,208 @@
-"""What the paper claims, held against what `reproduce.py` found: a claim, whether it held, and the figures."""
+"""The claims of the paper, compared with the results of `reproduce.py`: claim, verdict, figures."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from statistics import mean
-from typing import Any
 
-from exitpoll.study.paper import FULL, PAPER
-from reproduce_results import Results, answer, in_points, said_at, span
+from exitpoll.study.findings import ExitShares
+from exitpoll.study.paper import FULL, PAPER_SCORES
+from reproduce_results import Results, answer, format_estimate, format_gains, format_range
 
 LAMBDA = 0.2  # of all runs but the variants
-IN_TABLES = (1.3, 1.5, 2.0)  # speed-ups in the range of the paper's tables
-SAME = "ours against PABEE, both by patience"
-Claim = tuple[str, str, str]  # what the paper says, whether it held, what was found
+TABLE_SPEEDUPS = (1.3, 1.5, 2.0)  # in the range of the paper's tables
+SAME_STRATEGY = "ours against PABEE, both by patience"
+Claim = tuple[str, str, str]  # what the paper says, whether it was confirmed, the figures
 
 
 def claims(results: Results) -> Iterator[Claim]:
-    """Give every claim with what was found of it."""
-    yield _best_of_all(results)
+    """Yield every claim of the paper with its verdict."""
+    yield _best_method(results)
     yield _no_worse_than_full(results)
-    yield from _contests(results)
+    yield from _comparisons(results)
     yield _oracle(results)
     yield from _weights(results)
     yield from _training(results)
     yield _leaving(results)
 
 
-def _told(signs: set[int]) -> str:
-    """Say whether something held, by whether gains are surely above nought."""
-    held = {frozenset({1}): "yes", frozenset({-1}): "the contrary", frozenset({0}): "cannot be told"}
-    return held.get(frozenset(signs), "in part")
+def _verdict(signs: set[int]) -> str:
+    """Return whether a claim was confirmed, from the signs of gains: 0 if not significant."""
+    verdicts = {frozenset({1}): "yes", frozenset({-1}): "no, the opposite", frozenset({0}): "not significant"}
+    return verdicts.get(frozenset(signs), "in part")
 
 
-def _on(won: Sequence[str], of: Sequence[str]) -> str:
-    """Say on how many tasks something held."""
-    return "yes" if len(won) == len(of) else "no" if not won else f"on {len(won)} of {len(of)} tasks"
+def _verdict_by_task(confirmed: Collection[str], tasks: Collection[str]) -> str:
+    """Return on how many tasks a claim was confirmed."""
+    if len(confirmed) == len(tasks):
+        return "yes"
+    return f"on {len(confirmed)} of {len(tasks)} tasks" if confirmed else "no"
 
 
-def _best_of_all(results: Results) -> Claim:
-    """The best of the paper's methods, chosen as the paper chose; means over seeds."""
+def _best_method(results: Results) -> Claim:
+    """The best of the paper's methods, with thresholds chosen as in the paper; means over seeds."""
     best = {}
     for task in results.tasks:
-        rows = [row for row in PAPER if row != FULL]
-        known = {row: mean(scores) for row in rows if (scores := results.scores(task, row, on_dev=True))}
-        best[task] = [row for row, score in known.items() if score > max(known.values()) - 1e-9]
-    won = [task for task, rows in best.items() if "ours, votes" in rows]
-    others = "; ".join(f"{task}: {' and '.join(rows)}" for task, rows in best.items() if task not in won)
-    claim = "ours by votes is the best of all methods, or level with it, on every task (Tables 2, 3)"
-    return claim, _on(won, list(best)), f"Chosen as in the paper, others are best on these: {others}."
+        rows = [row for row in PAPER_SCORES if row != FULL]
+        scores = {row: mean(by_seed) for row in rows if (by_seed := results.scores(task, row, on_dev=True))}
+        best[task] = [row for row, score in scores.items() if score > max(scores.values()) - 1e-9]
+    confirmed = [task for task, rows in best.items() if "ours, votes" in rows]
+    others = ", ".join(f"{task} ({' and '.join(rows)})" for task, rows in best.items() if task not in confirmed)
+    claim = "ours by votes is the best method, or equal to the best, on every task (Tables 2, 3)"
+    return (
+        claim,
+        _verdict_by_task(confirmed, best),
+        f"With thresholds chosen as in the paper, others are best on {others}.",
+    )
 
 
 def _no_worse_than_full(results: Results) -> Claim:
-    """Points above the full model, chosen as the paper chose; means over seeds."""
+    """Points above the full model, with thresholds chosen as in the paper; means over seeds."""
     above = {
         task: mean(results.scores(task, "ours, votes", on_dev=True)) - mean(results.scores(task, FULL))
         for task in results.tasks
     }
     figures = ", ".join(f"{task} {gain:+.1f}" for task, gain in above.items())
-    won = [task for task, gain in above.items() if gain > -0.05]
-    return "and nowhere below the full model", _on(won, list(above)), f"Points above it: {figures}."
+    confirmed = [task for task, gain in above.items() if gain > -0.05]
+    claim = "ours by votes is on no task below the full model (Tables 2, 3)"
+    return claim, _verdict_by_task(confirmed, above), f"Points above it: {figures}."
 
 
-def _contests(results: Results) -> Iterator[Claim]:
-    """What is a comparison at one speed-up, on average over the tasks."""
+def _comparisons(results: Results) -> Iterator[Claim]:
+    """Comparisons at the same speed-up, on average over the tasks."""
     yield (
-        "our loss beats PABEE's by the same strategy (curves, 1 to 2×)",
-        _told(results.signs(SAME, IN_TABLES)),
-        answer(results, SAME),
+        "our loss is better than PABEE's by the same strategy (curves, 1 to 2×)",
+        _verdict(results.signs(SAME_STRATEGY, TABLE_SPEEDUPS)),
+        answer(results, SAME_STRATEGY),
     )
-    on_bert = ", ".join(f"{task} {said_at(results, SAME, [2.0], task)}" for task in ("sst2", "sst5"))
-    signs = {gain.gain.sign for task in ("sst2", "sst5") if (gain := results.gain(SAME, 2.0, task)) is not None}
-    yield "on BERT, too (curves of SST-2 and SST-5)", _told(signs), f"On a BERT: {on_bert}."
+    on_bert = {task: results.gains_at(SAME_STRATEGY, [2.0], task) for task in ("sst2", "sst5")}
+    yield (
+        "also on BERT (curves of SST-2 and SST-5)",
+        _verdict({gain.gain.sign for gains in on_bert.values() for gain in gains}),
+        f"On a BERT: {', '.join(f'{task} {format_gains(gains)}' for task, gains in on_bert.items())}.",
+    )
     votes, entropy = "votes against patience", "entropy against votes"
     yield (
-        "votes improve on patience in most cases (curves)",
-        _told(results.signs(votes, IN_TABLES)),
+        "votes are better than patience in most cases (curves)",
+        _verdict(results.signs(votes, TABLE_SPEEDUPS)),
         answer(results, votes),
     )
-    low = results.signs(votes, [1.3]) | {-sign for sign in results.signs(entropy, [1.3])}
+    slow, fast = [1.3], (2.0, 2.5, 3.0)
     yield (
-        "below 1.4×, votes are above patience and entropy (effect of k)",
-        _told(low),
-        f"Votes against patience {said_at(results, votes, [1.3])}; entropy against votes "
-        f"{said_at(results, entropy, [1.3])}.",
+        "below 1.4×, votes are better than patience and entropy (effect of k)",
+        _verdict(results.signs(votes, slow) | {-sign for sign in results.signs(entropy, slow)}),
+        f"Votes against patience {format_gains(results.gains_at(votes, slow))}; entropy against votes "
+        f"{format_gains(results.gains_at(entropy, slow))}.",
     )
     yield (
         "above 1.6×, votes drop and entropy is surprisingly good (effect of k)",
-        _told(results.signs(entropy, (2.0, 2.5, 3.0))),
-        f"Entropy against votes {said_at(results, entropy, (2.0, 2.5, 3.0))}.",
+        _verdict(results.signs(entropy, fast)),
+        f"Entropy against votes {format_gains(results.gains_at(entropy, fast))}.",
     )
     hybrid = "hybrid against the best of votes, patience and entropy"
-    yield "so a hybrid is suggested", _told(results.signs(hybrid)), answer(results, hybrid)
+    yield "so a hybrid may be better than either", _verdict(results.signs(hybrid)), answer(results, hybrid)
 
 
 def _oracle(results: Results) -> Claim:
     """The oracle that knows the label, against the last exit."""
-    found = {task: each["oracle"] for task, each in results.tasks.items()}
-    gains = {task: 100 * (each["first_right"]["score"] - each["last_exit"]) for task, each in found.items()}
-    speeds = span((each["first_right"]["speedup"] for each in found.values()), "×", 1)
-    won = [task for task, gain in gains.items() if gain > 0]
+    oracles = {task: findings["oracle"] for task, findings in results.tasks.items()}
+    gains = {task: 100 * (oracle["first_right"]["score"] - oracle["last_exit"]) for task, oracle in oracles.items()}
+    speedups = format_range((oracle["first_right"]["speedup"] for oracle in oracles.values()), "×", 1)
+    confirmed = [task for task, gain in gains.items() if gain > 0]
     return (
         "the oracle is faster and more accurate (Figure 1)",
-        _on(won, list(found)),
-        f"{speeds}, {span(gains.values(), ' points', 1)} above the last exit.",
+        _verdict_by_task(confirmed, oracles),
+        f"{speedups}, {format_range(gains.values(), ' points', 1)} above the last exit.",
     )
 
 
 def _weights(results: Results) -> Iterator[Claim]:
-    """What weighs the terms of the loss."""
-    diversity = "diversity, by votes"
+    """The weights of the terms of the loss."""
+    sst2 = results.gains_at("diversity, by votes", (2.0, 3.0), "sst2")
     by_lambda = {name: results.variant(name, "votes") for name in ("λ = 0", "λ = 0.1", "λ = 0.3")}
-    others = ", ".join(f"{name} {in_points(gain)}" for name, gain in by_lambda.items())
+    others = ", ".join(f"{name} {format_estimate(gain)}" for name, gain in by_lambda.items())
     yield (
         "λ = 0.2 is best, λ = 0 worst (effect of λ, SST-2)",
-        _told({-gain.sign for gain in by_lambda.values()}),
-        f"By votes, points that λ = 0.2 gains on λ = 0, SST-2: {said_at(results, diversity, (2.0, 3.0), 'sst2')}. "
+        _verdict({-gain.sign for gain in by_lambda.values()}),
+        f"By votes, points by which λ = 0.2 is above λ = 0, SST-2: {format_gains(sst2)}. "
         f"On TREC at 2×, points above λ = 0.2: {others}.",
     )
-    alike = {way: results.variant("weights alike", way) for way in ("votes", "entropy")}
+    uniform = {strategy: results.variant("weights alike", strategy) for strategy in ("votes", "entropy")}
     yield (
-        "on BERT, all heads weighed alike do poorly (appendix)",
-        _told({-gain.sign for gain in alike.values()}),
-        f"On TREC at 2×, above weights by depth: by votes {in_points(alike['votes'])}, by entropy "
-        f"{in_points(alike['entropy'])}.",
+        "on BERT, uniform exit weights do poorly (appendix)",
+        _verdict({-gain.sign for gain in uniform.values()}),
+        f"On TREC at 2×, points above weights by depth: by votes {format_estimate(uniform['votes'])}, by entropy "
+        f"{format_estimate(uniform['entropy'])}.",
     )
     last = results.variant("last head not diverse", "votes")
     yield (
-        "leaving out the last head's diversity is sometimes better (appendix)",
-        _told({last.sign}),
-        f"On TREC, by votes at 2×: {in_points(last)}.",
+        "leaving out the diversity term of the last head is sometimes better (appendix)",
+        _verdict({last.sign}),
+        f"On TREC, by votes at 2×: {format_estimate(last)}.",
     )
 
 
 def _training(results: Results) -> Iterator[Claim]:
-    """What happens while the heads are trained."""
+    """The heads during training."""
     ends = {
-        task: [100 * each["alpha"]["alpha"][-1][layer] / LAMBDA for layer in (0, -1)]
-        for task, each in results.tasks.items()
+        task: [100 * findings["alpha"]["alpha"][-1][layer] / LAMBDA for layer in (0, -1)]
+        for task, findings in results.tasks.items()
     }
     rises = [task for task, (first, last) in ends.items() if last > first]
-    here = ends["mrpc"]
+    first, last = ends["mrpc"]
     yield (
-        "targets of deeper layers are softer: α comes nearer to λ (MRPC)",
-        _on(rises, list(ends)),
-        f"At the end of MRPC's training α is {here[0]:.0f} % of λ at the second layer and {here[1]:.0f} % at the last.",
+        "targets of deeper layers are softer: α comes closer to λ (MRPC)",
+        _verdict_by_task(rises, ends),
+        f"At the end of MRPC's training, α is {first:.0f} % of λ at the second layer and {last:.0f} % at the last.",
     )
-    before = {task: _layer_before(each["closest"]) for task, each in results.tasks.items()}
-    mostly = [task for task, (_, commonest) in before.items() if commonest]
-    shares = [100 * share for share in before["mrpc"][0]]
+    previous = {task: _previous_layer(findings["closest"]) for task, findings in results.tasks.items()}
+    mostly = [task for task, (_, most_common) in previous.items() if most_common]
+    shares = [100 * share for share in previous["mrpc"][0]]
     yield (
-        "the nearest earlier layer is mostly the one before (MRPC)",
-        _on(mostly, list(before)),
-        "That is: at every layer, the layer before is nearest more often than any other. For MRPC, with "
-        f"{mean(shares[:5]):.0f} % of the texts at layers 3 to 7, and with {mean(shares[5:]):.0f} % at deeper ones.",
+        "the closest earlier layer is mostly the previous one (MRPC)",
+        _verdict_by_task(mostly, previous),
+        "Confirmed where, at every layer, the previous layer is the closest more often than any other. On MRPC it is "
+        f"for {mean(shares[:5]):.0f} % of the texts at layers 3 to 7, and for {mean(shares[5:]):.0f} % at deeper ones.",
     )
-    alike = {
-        name: [list(steps.values())[at]["alike"] for at in (0, -1)] for name, steps in results.states.items()
-    }  # at the first and the last moment
-    closer = {1 if last > first else -1 for first, last in alike.values()}
+    cosines = {
+        training: [list(by_step.values())[number]["alike"] for number in (0, -1)]
+        for training, by_step in results.states.items()
+    }  # at the first and the last snapshot
+    changes = " and ".join(f"from {first:.2f} to {last:.2f} {training}" for training, (first, last) in cosines.items())
     yield (
-        "states of adjacent layers come closer with training (t-SNE, SST-2)",
-        _told(closer),
-        "On TREC, the cosine of what neighbouring heads read goes "
-        + " and ".join(f"from {first:.2f} to {last:.2f} {name}" for name, (first, last) in alike.items())
-        + ".",
+        "hidden states of adjacent layers come closer during training (t-SNE, SST-2)",
+        _verdict({1 if last > first else -1 for first, last in cosines.values()}),
+        f"On TREC, the cosine between what neighbouring heads read goes {changes}.",
     )
 
 
-def _layer_before(closest: Sequence[Sequence[float]]) -> tuple[list[float], bool]:
-    """Give the share of the layer before as the nearest of each layer from the third on; whether it is the largest."""
-    rows = [(row[at - 1], max(row)) for at, row in enumerate(closest) if at >= 2]  # the second has one layer before
+def _previous_layer(closest: Sequence[Sequence[float]]) -> tuple[list[float], bool]:
+    """Return how often the previous layer is the closest, from layer 3 on, and whether no other is more often."""
+    rows = [(row[layer - 1], max(row)) for layer, row in enumerate(closest) if layer >= 2]  # the second has one choice
     return [share for share, _ in rows], all(share == largest for share, largest in rows)
 
 
 def _leaving(results: Results) -> Claim:
-    """Where texts leave with the right answer at 1.3×: the first third of the layers, and the middle."""
-    early, middle = ({task: _shares(each["leaving"], part) for task, each in results.tasks.items()} for part in (0, 1))
-    won = [task for task, each in early.items() if each["entropy"] > max(each["patience"], each["votes"])]
-    patience, votes = (span(each[name] for each in middle.values()) for name in ("patience", "votes"))
+    """Where texts leave with the right answer at 1.3×: in the first third of the layers, and in the middle."""
+    early, middle = (
+        {task: _shares(findings["leaving"], layers) for task, findings in results.tasks.items()}
+        for layers in (slice(0, 4), slice(4, 9))
+    )
+    confirmed = [task for task, shares in early.items() if shares["entropy"] > max(shares["patience"], shares["votes"])]
+    entropy, patience, votes = (
+        format_range(shares[strategy] for shares in early.values()) for strategy in ("entropy", "patience", "votes")
+    )
+    patience_later, votes_later = (
+        format_range(shares[strategy] for shares in middle.values()) for strategy in ("patience", "votes")
+    )
     return (
-        "at 1.3×, by entropy more texts leave early; by patience and votes most leave in the middle (appendix)",
-        _on(won, list(early)),
-        f"In the first third of the layers, {span(each['entropy'] for each in early.values())} of all texts leave with "
-        f"the right answer by entropy, {span(each['patience'] for each in early.values())} by patience and "
-        f"{span(each['votes'] for each in early.values())} by votes; at layers 5 to 9 {patience} by patience and "
-        f"{votes} by votes.",
+        "at 1.3×, more texts leave early by entropy; by patience and votes most leave in the middle (appendix)",
+        _verdict_by_task(confirmed, early),
+        f"In the first third of the layers, {entropy} of all texts leave with the right answer by entropy, {patience} "
+        f"by patience and {votes} by votes; at layers 5 to 9, {patience_later} by patience and {votes_later} by votes.",
     )
 
 
-def _shares(leaving: Mapping[str, Mapping[str, Any]], part: int) -> dict[str, float]:
-    """Say how many of all texts, in %, leave rightly in the first third of twelve layers, or after layers 5 to 9."""
-    where = (slice(0, 4), slice(4, 9))[part]
-    return {name: 100 * sum(each["shares"][where]) for name, each in leaving.items()}
+def _shares(leaving: Mapping[str, ExitShares], layers: slice) -> dict[str, float]:
+    """Return the share of all texts, in %, that leave at some layers with the right answer, by strategy."""
+    return {strategy: 100 * sum(by_exit["shares"][layers]) for strategy, by_exit in leaving.items()}

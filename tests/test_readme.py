@@ -197,7 +197,9 @@ def test_the_page_of_results_is_what_the_runs_came_to(monkeypatch):
     for name, words in script["BLOCKS"].items():
         assert block("results.md", name) == words(found)
     page = (ROOT / "docs" / "results.md").read_text(encoding="utf-8")
-    linked = set(re.findall(r"\]\(((?:results|figures)/[^)]+)\)", page))
-    assert len(linked) > 20
-    assert [name for name in linked if not (ROOT / "docs" / name).exists()] == []
-    assert {cell.run for cell in found.cells} == {Path(name).stem for name in linked if name.endswith(".json")}
+    pictures = set(re.findall(r"\]\((figures/[^)]+)\)", page))
+    runs = set(re.findall(r"\]\(https://github.com/exitpoll/exitpoll/blob/main/(experiments/[^)]+)\)", page))
+    assert len(pictures | runs) > 20
+    assert [name for name in pictures if not (ROOT / "docs" / name).exists()] == []
+    assert [name for name in runs if not (ROOT / name).exists()] == []
+    assert {cell.run for cell in found.cells} == {Path(name).stem for name in runs}

@@ -1,4 +1,4 @@
-"""A search keeps its trials, goes on where it was cut off, ends hopeless ones early and finds the best settings."""
+"""A search keeps its trials, resumes after interruption, prunes bad trials and returns the best settings."""
 
 from __future__ import annotations
 
@@ -12,21 +12,20 @@ from exitpoll import InputError, TrainingSettings
 from exitpoll.data.progress import Progress
 from exitpoll.errors import DivergedError
 from exitpoll.study import search as searching
-from exitpoll.study.paper import GRID, NAMED, RANGES, ROWS, VARIANTS, WITHOUT
+from exitpoll.study.paper import GRID, NO_DIVERSITY_ROW, RANGES, ROWS, ROWS_BY_NAME, VARIANTS
 from exitpoll.study.plan import Plan, range_of
 from exitpoll.study.run import Outcome, Run
 from exitpoll.study.search import read_best, search
 from tests.tiny import write_toy_folder
 
-VOTES = next(row for row in ROWS if row.name == "ours, votes")
-PABEE = next(row for row in ROWS if row.name == "PABEE")
+VOTES, PABEE = ROWS_BY_NAME["ours, votes"], ROWS_BY_NAME["PABEE"]
 SMALL = {"batch_size": (16, 32), "learning_rate": (1e-5, 5e-5)}
 RUN = Run("trec", "encoder", TrainingSettings())
 
 
 @pytest.fixture
 def world(monkeypatch):
-    """Runs whose score is known: larger learning rates are better, and seeds differ."""
+    """Replace runs by known scores: larger learning rates are better, and seeds differ."""
     done = []
 
     def execute(run, cache, on_progress):
@@ -41,9 +40,9 @@ def world(monkeypatch):
     return done
 
 
-def test_the_whole_grid_is_tried_and_the_best_found(world, tmp_path):
+def test_the_whole_grid_is_tried_and_the_best_returned(world, tmp_path):
     seen = []
-    found = search(
+    result = search(
         RUN,
         VOTES,
         (1.3, 2.3),
@@ -52,29 +51,29 @@ def test_the_whole_grid_is_tried_and_the_best_found(world, tmp_path):
         seeds=(0, 1),
         on_progress=lambda progress: seen.append((progress.done, progress.total)),
     )
-    assert len(world) == 8  # four points, with two seeds each
+    assert len(world) == 8  # four points with two seeds
     assert seen == [(number, 4) for number in range(4)]
-    assert found.settings["learning_rate"] == 5e-5
-    assert found.trials == 4
+    assert result.settings["learning_rate"] == 5e-5
+    assert result.trials == 4
     again = search(RUN, VOTES, (1.3, 2.3), tmp_path, grid=SMALL, seeds=(0, 1))
-    assert len(world) == 8  # nothing was left to do
-    assert again == found
+    assert len(world) == 8  # nothing left to do
+    assert again == result
 
 
-def test_it_goes_on_where_it_was_cut_off(world, tmp_path, monkeypatch):
-    def cut_off(number, total, words):
-        if number == 3:
+def test_it_resumes_after_interruption(world, tmp_path):
+    def interrupt(progress):
+        if progress.done == 3:
             raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
-        search(RUN, VOTES, (1.3, 2.3), tmp_path, grid=SMALL, seeds=(0,), on_progress=cut_off)
+        search(RUN, VOTES, (1.3, 2.3), tmp_path, grid=SMALL, seeds=(0,), on_progress=interrupt)
     assert len(world) == 3
     assert search(RUN, VOTES, (1.3, 2.3), tmp_path, grid=SMALL, seeds=(0,)).trials == 4
     points = [(run.settings.batch_size, run.settings.learning_rate) for run in world]
-    assert len(points) == len(set(points)) == 4  # every point once, also the one at which it was cut off
+    assert len(points) == len(set(points)) == 4  # every point once, also the one at which it was interrupted
 
 
-def test_another_search_is_not_mixed_up_with_it(world, tmp_path):
+def test_another_search_has_a_study_of_its_own(world, tmp_path):
     search(RUN, VOTES, (1.3, 2.3), tmp_path, grid=SMALL, seeds=(0,))
     search(RUN, VOTES, (1.3, 2.3), tmp_path, grid=SMALL, seeds=(0, 1))
     assert len(world) == 4 + 8
@@ -82,7 +81,7 @@ def test_another_search_is_not_mixed_up_with_it(world, tmp_path):
     assert len(world) == 4 + 8 + 4
 
 
-def test_a_budget_goes_on_with_other_points(world, tmp_path):
+def test_a_larger_budget_tries_other_points(world, tmp_path):
     search(RUN, VOTES, (1.3, 2.3), tmp_path, grid=GRID, seeds=(0,), budget=2)
     search(RUN, VOTES, (1.3, 2.3), tmp_path, grid=GRID, seeds=(0,), budget=6)
     assert len({run.name for run in world}) == 6
@@ -94,7 +93,7 @@ def test_after_a_budget_the_rest_of_the_grid_is_tried(world, tmp_path):
     assert len({run.name for run in world}) == 4
 
 
-def test_a_training_that_diverges_ends_its_trial_alone(world, tmp_path, monkeypatch):
+def test_a_training_that_diverges_ends_only_its_trial(world, tmp_path, monkeypatch):
     sound = searching.execute
 
     def diverge(run, cache, on_progress):
@@ -103,10 +102,10 @@ def test_a_training_that_diverges_ends_its_trial_alone(world, tmp_path, monkeypa
         return sound(run, cache, on_progress)
 
     monkeypatch.setattr(searching, "execute", diverge)
-    found = search(RUN, VOTES, (1.3, 2.3), tmp_path, grid=SMALL, seeds=(0,))
-    assert (found.trials, found.pruned) == (4, 2)
-    assert found.settings["learning_rate"] == 1e-5
-    assert search(RUN, VOTES, (1.3, 2.3), tmp_path, grid=SMALL, seeds=(0,)) == found
+    result = search(RUN, VOTES, (1.3, 2.3), tmp_path, grid=SMALL, seeds=(0,))
+    assert (result.trials, result.pruned) == (4, 2)
+    assert result.settings["learning_rate"] == 1e-5
+    assert search(RUN, VOTES, (1.3, 2.3), tmp_path, grid=SMALL, seeds=(0,)) == result
     assert len(world) == 2
 
 
@@ -119,28 +118,28 @@ def test_other_errors_end_the_search(world, tmp_path, monkeypatch):
         search(RUN, VOTES, (1.3, 2.3), tmp_path, grid=SMALL, seeds=(0,))
 
 
-def test_settings_that_never_get_into_the_range_are_no_find(world, tmp_path, monkeypatch):
+def test_settings_that_are_never_in_the_range_are_no_result(world, tmp_path, monkeypatch):
     monkeypatch.setattr(searching, "score_of", lambda *_: float("-inf"))
     with pytest.raises(InputError, match="no trial of the search has a threshold in the range of speed-ups"):
         search(RUN, VOTES, (1.3, 2.3), tmp_path, grid=SMALL, seeds=(0,))
     assert not list(tmp_path.glob("best-*"))
 
 
-def test_hopeless_trials_end_early(world, tmp_path):
+def test_bad_trials_are_pruned(world, tmp_path):
     grid = {"learning_rate": (5e-5, 4e-5, 3e-5, 2e-5, 1e-5, 1e-6, 1e-7, 1e-8)}
-    found = search(RUN, VOTES, (1.3, 2.3), tmp_path, grid=grid, seeds=(0, 1, 2))
-    assert found.pruned > 0
-    assert found.settings["learning_rate"] == 5e-5
+    result = search(RUN, VOTES, (1.3, 2.3), tmp_path, grid=grid, seeds=(0, 1, 2))
+    assert result.pruned > 0
+    assert result.settings["learning_rate"] == 5e-5
 
 
-def test_a_budget_is_kept(world, tmp_path):
+def test_a_budget_is_a_limit(world, tmp_path):
     search(RUN, VOTES, (1.3, 2.3), tmp_path, grid=GRID, budget=3)
     assert len(world) == 9
     with pytest.raises(InputError, match="budget 0 must be at least 1"):
         search(RUN, VOTES, (1.3, 2.3), tmp_path, budget=0)
 
 
-def test_the_diversity_weight_is_searched_for_ours_alone(world, tmp_path):
+def test_the_diversity_weight_is_searched_only_for_ours(world, tmp_path):
     grid = {"diversity_weight": (0.1, 0.2)}
     search(RUN, PABEE, (1.3, 2.3), tmp_path / "a", grid=grid, seeds=(0,))
     search(RUN, VOTES, (1.3, 2.3), tmp_path / "b", grid=grid, seeds=(0,))
@@ -165,26 +164,32 @@ def test_the_verb(run, tmp_path, encoder_folder):
     assert f"--learning-rate {settings['learning_rate']}" in printed
 
 
-def test_a_plan_uses_what_was_found_for_a_task_and_method(encoder_folder, tmp_path):
+def test_a_plan_uses_the_best_settings_of_a_task_and_method(encoder_folder, tmp_path):
     for name in ("trec", "cola"):
         write_toy_folder(tmp_path / name, train=8, others=8)
     best = {("trec", "ours, votes"): {"epochs": 4, "diversity_weight": 0.5}, ("trec", "PABEE"): {"epochs": 5}}
     plan = Plan(str(encoder_folder), 3, str(tmp_path), searched=best)
-    said = {(task, row.name): plan.run(task, row, 0).settings for task in ("trec", "cola") for row in (*ROWS, WITHOUT)}
-    assert {said["trec", name].epochs for name in ("ours, votes", "ours, learned")} == {4}
-    assert {said["trec", name].epochs for name in ("PABEE",)} == {5}
-    others = {said["trec", "full model"].epochs, said["trec", "ours on the full model"].epochs}
-    assert others == {said["cola", "ours, votes"].epochs} == {TrainingSettings().epochs}
-    assert said["trec", "ours, votes"].diversity_weight == 0.5
+    settings = {
+        (task, row.name): plan.run(task, row, 0).settings
+        for task in ("trec", "cola")
+        for row in (*ROWS, NO_DIVERSITY_ROW)
+    }
+    assert {settings["trec", name].epochs for name in ("ours, votes", "ours, learned")} == {4}
+    assert {settings["trec", name].epochs for name in ("PABEE",)} == {5}
+    others = {settings["trec", "full model"].epochs, settings["trec", "ours on the full model"].epochs}
+    assert others == {settings["cola", "ours, votes"].epochs} == {TrainingSettings().epochs}
+    assert settings["trec", "ours, votes"].diversity_weight == 0.5
     assert plan.run("trec", VARIANTS[0], 0).settings.diversity_weight == 0.1  # which is the point of that row
     assert plan.run("trec", VARIANTS[0], 0).settings.epochs == 4
 
 
-def test_heads_alone_stand_on_a_full_model_of_the_settings_found_for_both_stages(encoder_folder, tmp_path):
+def test_heads_are_trained_on_a_full_model_with_the_settings_searched_for_both_stages(encoder_folder, tmp_path):
     write_toy_folder(tmp_path / "trec", train=8, others=8)
     best = {("trec", "DeeBERT"): {"epochs": 4, "learning_rate": 1e-5}, ("trec", "full model"): {"epochs": 5}}
     plan = Plan(str(encoder_folder), 3, str(tmp_path), searched=best)
-    deebert, fastbert, full = (plan.run("trec", NAMED[name], 0) for name in ("DeeBERT", "FastBERT", "full model"))
+    deebert, fastbert, full = (
+        plan.run("trec", ROWS_BY_NAME[name], 0) for name in ("DeeBERT", "FastBERT", "full model")
+    )
     assert (deebert.start.settings.epochs, deebert.start.settings.learning_rate) == (4, 1e-5)
     assert deebert.start.exits == full.exits
     assert fastbert.start == full
@@ -212,11 +217,11 @@ def test_bad_sizes_and_seeds_are_refused_before_anything_is_written(run, tmp_pat
     assert not (tmp_path / "s").exists()
 
 
-def test_what_is_no_search_is_refused(tmp_path):
-    with pytest.raises(InputError, match="has no search that came to an end"):
+def test_a_folder_without_results_is_refused(tmp_path):
+    with pytest.raises(InputError, match="has no completed search"):
         read_best(tmp_path)
     (tmp_path / "best-trec-PABEE.json").write_text('{"task": "trec", "row": "PABEE", "settings": {"magic": 1}}')
-    with pytest.raises(InputError, match="is not what a search writes"):
+    with pytest.raises(InputError, match="is not a result of 'exitpoll search'"):
         read_best(tmp_path)
 
 
@@ -227,12 +232,12 @@ def test_the_verb_on_other_methods(run, tmp_path, encoder_folder, method, exits)
     code, _, error = run("search", *arguments, "--seeds", "0", "--method", method, "--logs-per-epoch", "1")
     assert code == 0, error
     [summary] = (tmp_path / "s" / "runs").glob("*/run.json")
-    found = json.loads(summary.read_text())
-    assert len(found["scores"]["test"]) == exits
-    assert found["settings"]["schedule"] == ("joint" if exits == 1 else "two-stage")
+    written = json.loads(summary.read_text())
+    assert len(written["scores"]["test"]) == exits
+    assert written["settings"]["schedule"] == ("joint" if exits == 1 else "two-stage")
 
 
-def test_what_is_searched_for_is_refused_as_a_setting(run, tmp_path, encoder_folder):
+def test_settings_that_are_searched_for_are_refused(run, tmp_path, encoder_folder):
     code, _, error = run("search", "--encoder", encoder_folder, "--data", "x", "--out", tmp_path, "--epochs", "4")
     assert code == 2
-    assert "--epochs is what is searched for" in error
+    assert "--epochs is searched for" in error

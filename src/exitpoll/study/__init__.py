@@ -1,1 +1,1 @@
-"""Experiments as data and as code: the paper's methods, tables, figures and grid, by runs that are kept."""
+"""The experiments of Sun et al. (2021): what to run, running it, and its tables, comparisons and figures."""

@@ -1,4 +1,4 @@
-"""How long a run takes over all its sittings, also where it was cut off in between."""
+"""Clock: the duration of a run over all its sessions, also if it was interrupted in between."""
 
 from __future__ import annotations
 
@@ -8,40 +8,40 @@ from pathlib import Path
 from exitpoll.data.progress import OnProgress, Progress
 from exitpoll.files import read_json, write_json
 
-EVERY = 5.0  # seconds between two notes
+INTERVAL = 5.0  # seconds between two writes
 
 
 class Clock:
-    """Notes now and then how much time has gone by, and adds what earlier sittings noted."""
+    """Writes the elapsed time to a file every few seconds, and adds the time of earlier sessions."""
 
     def __init__(self, path: Path) -> None:
-        """Go on from what was noted.
+        """Continue from the time of earlier sessions.
 
         Args:
-            path: The file of the notes.
+            path: The file that the time is kept in.
         """
         self.path = path
-        self.before = float((read_json(path) or {}).get("seconds", 0.0)) if path.exists() else 0.0
-        self.started = self.noted = time.monotonic()
+        self.before = float((read_json(path) or {}).get("seconds", 0.0))
+        self.started = self.written = time.monotonic()
 
     @property
     def seconds(self) -> float:
-        """All the time so far."""
+        """The time of all sessions so far."""
         return self.before + time.monotonic() - self.started
 
     def around(self, on_progress: OnProgress) -> OnProgress:
-        """Note the time whenever there is progress, and pass it on.
+        """Wrap a progress callback so that it also keeps the time.
 
         Args:
-            on_progress: Called as well.
+            on_progress: The callback.
 
         Returns:
-            What to call.
+            The wrapped callback.
         """
 
         def tick(progress: Progress) -> None:
-            if time.monotonic() - self.noted > EVERY:
-                self.noted = time.monotonic()
+            if time.monotonic() - self.written > INTERVAL:
+                self.written = time.monotonic()
                 write_json(self.path, {"seconds": round(self.seconds, 1)})
             on_progress(progress)
 

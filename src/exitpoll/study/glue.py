@@ -1,4 +1,4 @@
-"""Answers to the test splits whose labels GLUE keeps to itself, in the files that its server takes."""
+"""Submissions to GLUE: answers to its unlabelled test splits, in the files that its server expects."""
 
 from __future__ import annotations
 
@@ -10,10 +10,11 @@ from numpy.typing import NDArray
 from exitpoll.data.tasks import plain_name
 from exitpoll.decide.analysis import static_exit
 from exitpoll.files import write_text
-from exitpoll.study.paper import RANGES, Row
+from exitpoll.study.outcomes import Outcomes
+from exitpoll.study.paper import RANGES, TableRow
 from exitpoll.study.plan import Plan, group_of
 from exitpoll.study.run import Outcome
-from exitpoll.study.tables import chosen
+from exitpoll.study.tables import choose_policy
 
 FILES = {
     "cola": "CoLA.tsv",
@@ -24,21 +25,21 @@ FILES = {
     "rte": "RTE.tsv",
     "sst2": "SST-2.tsv",
 }
-BY_NAME = ("mnli", "qnli", "rte")  # whose answers are names of classes, not numbers
+ANSWERED_BY_NAME = ("mnli", "qnli", "rte")  # with names of classes, not numbers
 
 
 def write_submissions(plan: Plan, outcomes: Iterable[Outcome], folder: Path) -> None:
-    """Answer every unlabelled test split by every row, with the threshold that the table's figure was chosen by.
+    """Answer every unlabelled test split by every row, with the threshold of its cell in the table.
 
     Args:
-        plan: What was reproduced; the first seed's runs answer.
-        outcomes: What its runs left behind; some may be missing.
-        folder: Where to write a folder for each row.
+        plan: What to reproduce; the runs of the first seed are used.
+        outcomes: Completed runs; some of the plan's may be missing.
+        folder: Where to write a folder for every row.
     """
-    known = {outcome.run.name: outcome for outcome in outcomes}
+    known = Outcomes(plan, outcomes)
     for task in plan.tasks:
         for row in plan.rows:
-            outcome = known.get(plan.run(task, row, plan.seeds[0]).name)
+            outcome = known.find(task, row, plan.seeds[0])
             if outcome is None or not outcome.has_unlabelled or plain_name(task) not in FILES:
                 continue
             answers = _answers(task, row, outcome)
@@ -48,17 +49,17 @@ def write_submissions(plan: Plan, outcomes: Iterable[Outcome], folder: Path) -> 
                 write_text(path, "index\tprediction\n" + "\n".join(_lines(task, outcome, answers)) + "\n")
 
 
-def _answers(task: str, row: Row, outcome: Outcome) -> NDArray | None:
-    """Answer every text of an unlabelled split; None where the table has no figure, as no threshold is in its range."""
+def _answers(task: str, row: TableRow, outcome: Outcome) -> NDArray | None:
+    """Answer every text of an unlabelled split, (texts,); None where the table has no cell for lack of a threshold."""
     texts = outcome.trace("unlabelled")
     if row.share is not None:
         return static_exit(texts, -1).answer
-    policy = chosen(outcome, "calibration", row, RANGES[group_of(task)])
+    policy = choose_policy(outcome, "calibration", row, RANGES[group_of(task)])
     return None if policy is None else policy.decide(texts).answer
 
 
 def _lines(task: str, outcome: Outcome, answers: NDArray) -> list[str]:
-    """Write answers as GLUE's server wants them."""
+    """Format answers as GLUE's server expects them."""
     names = outcome.trace("unlabelled").about["label_names"]
-    said = [names[answer] if plain_name(task) in BY_NAME else str(answer) for answer in answers]
-    return [f"{number}\t{answer}" for number, answer in enumerate(said)]
+    labels = [names[answer] if plain_name(task) in ANSWERED_BY_NAME else str(answer) for answer in answers]
+    return [f"{number}\t{label}" for number, label in enumerate(labels)]

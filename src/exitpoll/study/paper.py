@@ -1,9 +1,9 @@
-"""The paper's experiments as data: which tasks, which methods by which strategies, which settings."""
+"""The experiments of Sun et al. (2021) as data: tasks, methods with their strategies, settings, published scores."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from exitpoll.decide.policy import Policy
@@ -13,13 +13,16 @@ from exitpoll.training.settings import MethodName
 
 BINARY = ("cola", "mrpc", "qqp", "rte", "sst2")
 MULTICLASS = ("agnews", "sst5", "trec")
-BEYOND = ("nsmc", "qnli")  # binary, and not in the paper's table: Korean film reviews; does a sentence answer
-RANGES = {"binary": (1.3, 2.0), "multiclass": (1.3, 2.3)}  # of speed-ups, in which the best threshold is looked for
-TWINS: dict[ExitWeights, MethodName] = {"depth": "pabee", "uniform": "righttool"}  # what ours is without diversity
-STARTS = {"rte": ("mnli", "snli")}  # tasks that start from a checkpoint of another, the first there is
+OTHER_BINARY = ("nsmc", "qnli")  # not in the paper's table: Korean movie reviews; question answering as entailment
+RANGES = {"binary": (1.3, 2.0), "multiclass": (1.3, 2.3)}  # of speed-ups, in which the best threshold is chosen
+STARTING_TASKS = {"rte": ("mnli", "snli")}  # the first available one is trained before the task itself
+# The methods whose training is that of the paper's ensemble without its diversity term.
+METHODS_WITHOUT_DIVERSITY: dict[ExitWeights, MethodName] = {"depth": "pabee", "uniform": "righttool"}
+
+Overrides = Mapping[str, Any]  # some fields of TrainingSettings, by name
 
 # Table 5, "Hyperparameters used in our experiments".
-PRESETS: dict[str, dict[str, Any]] = {
+PRESETS: dict[str, Overrides] = {
     "mrpc": {"learning_rate": 5e-5, "batch_size": 32, "epochs": 3, "warmup": 0.1, "diversity_weight": 0.1},
     "sst2": {"learning_rate": 1e-5, "batch_size": 16, "epochs": 5, "warmup": 0.0, "diversity_weight": 0.5},
     "qnli": {"learning_rate": 2e-5, "batch_size": 32, "epochs": 3, "warmup": 0.1, "diversity_weight": 0.5},
@@ -30,7 +33,7 @@ PRESETS: dict[str, dict[str, Any]] = {
 }
 
 # The appendix: "we perform grid search over …".
-GRID: dict[str, Sequence[Any]] = {
+GRID: dict[str, Sequence[float]] = {
     "batch_size": (16, 32),
     "learning_rate": (1e-5, 2e-5, 3e-5, 5e-5),
     "epochs": (3, 4, 5),
@@ -39,96 +42,105 @@ GRID: dict[str, Sequence[Any]] = {
 
 
 @dataclass(frozen=True)
-class Row:
-    """One row of the tables of results."""
+class TableRow:
+    """One row of the tables of results: a method of training and the strategies to decide by."""
 
     name: str
     method: MethodName
     strategies: Sequence[str | Policy] = ()  # candidates for the threshold search; none for a static model
     share: float | None = None  # of the layers, for a static model
-    prune: Prune | None = None  # what half of the static model to drop
-    settings: Mapping[str, Any] = field(default_factory=dict)  # beside the method's own
-    pooling: str | None = None  # what a head reads, where that is the point
+    prune: Prune | None = None  # which half of the static model to remove
+    settings: Overrides = field(default_factory=dict)  # that differ from the method's own
+    pooling: str | None = None  # what the heads read, where it differs from the plan's
 
     @property
     def file_name(self) -> str:
-        """The name as that of a file or folder."""
+        """The name as a file or folder name."""
         return self.name.replace(", ", "-").replace(" ", "-")
 
-    def trains_as(self, other: Row) -> bool:
-        """Whether another row is of the same kind of training, but for single settings of it.
+    def trains_as(self, other: TableRow) -> bool:
+        """Return whether another row is trained in the same way, so that good settings of one suit the other.
 
         Args:
             other: The other row.
 
         Returns:
-            Whether what is a good rate for one may be one for the other.
+            Whether method, depth, pruning and schedule are the same.
         """
         ours, theirs = ((row.method, row.share, row.prune, row.settings.get("schedule")) for row in (self, other))
         return ours == theirs
 
 
 FULL = "full model"
-OURS = ("votes", "patience", "soft_votes", "entropy", "hybrid", "learned")
-_STATIC: dict[str, Any] = {
+OUR_STRATEGIES = ("votes", "patience", "soft_votes", "entropy", "hybrid", "learned")
+_STATIC: Overrides = {
     "objective": "relevancy",
     "schedule": "joint",
     "exit_weights": "uniform",
     "diversity_weight": 0.0,
 }
-_HEADS: dict[str, Any] = {"schedule": "heads"}  # of the full model, whose training is the first stage of these methods
+_HEADS: Overrides = {"schedule": "heads"}  # on the full model, whose training is the first stage of these methods
 
-ROWS: tuple[Row, ...] = (
-    Row(FULL, "ensemble", share=1.0, settings=_STATIC),
-    Row("first half", "ensemble", share=0.5, settings=_STATIC),
-    Row("first three quarters", "ensemble", share=0.75, settings=_STATIC),
-    Row("LayerDrop", "ensemble", share=1.0, prune="layers", settings={**_STATIC, "layer_drop": 0.5}),
-    Row("HeadPrune", "ensemble", share=1.0, prune="heads", settings=_STATIC),
-    Row("DeeBERT", "deebert", ["entropy"], settings=_HEADS),
-    Row("RightTool", "righttool", ["max_prob"]),
-    Row("FastBERT", "fastbert", [Policy("entropy", settings={"normalized": True})], settings=_HEADS),
-    Row("PABEE", "pabee", ["patience"]),
-    Row("ours, patience", "ensemble", ["patience"]),
-    Row("ours, votes", "ensemble", ["votes"]),
-    Row("ours, soft votes", "ensemble", ["soft_votes"]),
-    Row("ours, entropy", "ensemble", ["entropy"]),
-    Row("ours, hybrid", "ensemble", ["hybrid"]),
-    Row("ours, learned", "ensemble", ["learned"]),
-    Row("ours on the full model", "ensemble", OURS, settings=_HEADS),
+ROWS: tuple[TableRow, ...] = (
+    TableRow(FULL, "ensemble", share=1.0, settings=_STATIC),
+    TableRow("first half", "ensemble", share=0.5, settings=_STATIC),
+    TableRow("first three quarters", "ensemble", share=0.75, settings=_STATIC),
+    TableRow("LayerDrop", "ensemble", share=1.0, prune="layers", settings={**_STATIC, "layer_drop": 0.5}),
+    TableRow("HeadPrune", "ensemble", share=1.0, prune="heads", settings=_STATIC),
+    TableRow("DeeBERT", "deebert", ["entropy"], settings=_HEADS),
+    TableRow("RightTool", "righttool", ["max_prob"]),
+    TableRow("FastBERT", "fastbert", [Policy("entropy", settings={"normalized": True})], settings=_HEADS),
+    TableRow("PABEE", "pabee", ["patience"]),
+    TableRow("ours, patience", "ensemble", ["patience"]),
+    TableRow("ours, votes", "ensemble", ["votes"]),
+    TableRow("ours, soft votes", "ensemble", ["soft_votes"]),
+    TableRow("ours, entropy", "ensemble", ["entropy"]),
+    TableRow("ours, hybrid", "ensemble", ["hybrid"]),
+    TableRow("ours, learned", "ensemble", ["learned"]),
+    TableRow("ours on the full model", "ensemble", OUR_STRATEGIES, settings=_HEADS),
 )
-NAMED = {row.name: row for row in ROWS}
+ROWS_BY_NAME = {row.name: row for row in ROWS}
 
-_NO_DIVERSITY = {"diversity_weight": 0.0}
-_BEST_OF_THREE = Row("ours, best of votes, patience and entropy", "ensemble", ["votes", "patience", "entropy"])
-BEST = Row("ours, best of all", "ensemble", OURS)  # one of them, whichever is best on calibration texts
+_PABEE, _PATIENCE, _VOTES = (ROWS_BY_NAME[name] for name in ("PABEE", "ours, patience", "ours, votes"))
+_SOFT_VOTES, _ENTROPY = (ROWS_BY_NAME[name] for name in ("ours, soft votes", "ours, entropy"))
+_HYBRID, _LEARNED = (ROWS_BY_NAME[name] for name in ("ours, hybrid", "ours, learned"))
+_BEST_OF_THREE = TableRow("ours, best of votes, patience and entropy", "ensemble", ["votes", "patience", "entropy"])
+BEST_ROW = TableRow("ours, best of all", "ensemble", OUR_STRATEGIES)  # whichever is best on calibration texts
 
-OURS_ROW, WITHOUT = NAMED["ours, votes"], Row("λ = 0", "ensemble", settings=_NO_DIVERSITY)
+_NO_DIVERSITY: Overrides = {"diversity_weight": 0.0}
+OURS_ROW = _VOTES
+NO_DIVERSITY_ROW = TableRow("λ = 0", "ensemble", settings=_NO_DIVERSITY)
 
-# What the comparison with the paper asks: of two ways at one speed-up, how far is the first above the second?
-# The first may be several: whichever is best on calibration texts.
-Question = tuple[Row | tuple[Row, ...], Row]
-KEPT = "best of ours against the full model"
-CONTESTS: dict[str, Question] = {
-    "diversity, by patience": (
-        NAMED["ours, patience"],
-        Row("λ = 0, patience", "ensemble", ["patience"], settings=_NO_DIVERSITY),
+
+@dataclass(frozen=True)
+class Contrast:
+    """Two ways to decide, to be compared at the same speed-up."""
+
+    first: tuple[TableRow, ...]  # whichever is best on calibration texts
+    second: TableRow
+
+
+AGAINST_FULL = "best of ours against the full model"
+CONTRASTS: dict[str, Contrast] = {
+    "diversity, by patience": Contrast(
+        (_PATIENCE,), replace(_PATIENCE, name="λ = 0, patience", settings=_NO_DIVERSITY)
     ),
-    "diversity, by votes": (NAMED["ours, votes"], Row("λ = 0, votes", "ensemble", ["votes"], settings=_NO_DIVERSITY)),
-    "ours against PABEE, both by patience": (NAMED["ours, patience"], NAMED["PABEE"]),
-    "ours by votes against PABEE": (NAMED["ours, votes"], NAMED["PABEE"]),
-    "votes against patience": (NAMED["ours, votes"], NAMED["ours, patience"]),
-    "entropy against votes": (NAMED["ours, entropy"], NAMED["ours, votes"]),
-    "soft votes against votes": (NAMED["ours, soft votes"], NAMED["ours, votes"]),
-    "hybrid against the best of votes, patience and entropy": (NAMED["ours, hybrid"], _BEST_OF_THREE),
-    "learned against the best of votes, patience and entropy": (NAMED["ours, learned"], _BEST_OF_THREE),
-    KEPT: ((BEST, NAMED["ours on the full model"]), NAMED[FULL]),
+    "diversity, by votes": Contrast((_VOTES,), replace(_VOTES, name="λ = 0, votes", settings=_NO_DIVERSITY)),
+    "ours against PABEE, both by patience": Contrast((_PATIENCE,), _PABEE),
+    "ours by votes against PABEE": Contrast((_VOTES,), _PABEE),
+    "votes against patience": Contrast((_VOTES,), _PATIENCE),
+    "entropy against votes": Contrast((_ENTROPY,), _VOTES),
+    "soft votes against votes": Contrast((_SOFT_VOTES,), _VOTES),
+    "hybrid against the best of votes, patience and entropy": Contrast((_HYBRID,), _BEST_OF_THREE),
+    "learned against the best of votes, patience and entropy": Contrast((_LEARNED,), _BEST_OF_THREE),
+    AGAINST_FULL: Contrast((BEST_ROW, ROWS_BY_NAME["ours on the full model"]), ROWS_BY_NAME[FULL]),
 }
 
-# Tables 2 (development sets) and 3 of the paper, ALBERT-base; RightTool is not in them.
+# Tables 2 (development sets) and 3 of the paper, ALBERT-base, in %; RightTool is not in them.
 _COLUMNS = ("cola", "mrpc", "qqp", "rte", "sst2", "agnews", "sst5", "trec")
-PAPER: dict[str, dict[str, float]] = {
-    name: dict(zip(_COLUMNS, figures, strict=False))
-    for name, figures in {
+PAPER_SCORES: dict[str, dict[str, float]] = {
+    name: dict(zip(_COLUMNS, scores, strict=False))
+    for name, scores in {
         FULL: (58.9, 89.5, 89.6, 78.6, 92.8, 94.8, 53.9, 97.0),
         "first half": (53.4, 85.8, 86.8, 73.6, 89.8, 94.5, 52.6, 95.8),
         "first three quarters": (55.2, 87.1, 88.3, 75.9, 91.3, 94.7, 53.6, 97.0),
@@ -142,9 +154,9 @@ PAPER: dict[str, dict[str, float]] = {
     }.items()
 }
 
-# Readings of the loss that the paper leaves open, other weights of it, and other heads: each a change of ours.
-VARIANTS: tuple[Row, ...] = tuple(
-    Row(name, "ensemble", settings=settings, pooling=pooling)
+# Single changes of ours: readings of the loss that the paper leaves open, other weights of its terms, other heads.
+VARIANTS: tuple[TableRow, ...] = tuple(
+    TableRow(name, "ensemble", settings=settings, pooling=pooling)
     for name, settings, pooling in (
         ("λ = 0.1", {"diversity_weight": 0.1}, None),
         ("λ = 0.2", {"diversity_weight": 0.2}, None),

@@ -1,4 +1,4 @@
-"""What is to be reproduced of the paper: tasks, rows, seeds and sizes, and the runs that follow from them."""
+"""Plan: what to reproduce of the paper (tasks, rows, seeds, sizes), and the runs that this needs."""
 
 from __future__ import annotations
 
@@ -12,8 +12,19 @@ from exitpoll.data.tasks import TASKS, plain_name, task_named
 from exitpoll.errors import InputError
 from exitpoll.models.encoders import family_of
 from exitpoll.models.pretrained import encoder_folder, read_config
-from exitpoll.study.paper import BEYOND, BINARY, MULTICLASS, NAMED, PRESETS, RANGES, ROWS, STARTS, TWINS, Row
-from exitpoll.study.pruning import Prune
+from exitpoll.study.paper import (
+    BINARY,
+    METHODS_WITHOUT_DIVERSITY,
+    MULTICLASS,
+    OTHER_BINARY,
+    PRESETS,
+    RANGES,
+    ROWS,
+    ROWS_BY_NAME,
+    STARTING_TASKS,
+    Overrides,
+    TableRow,
+)
 from exitpoll.study.run import Run
 from exitpoll.training.methods import ExitWeights
 from exitpoll.training.settings import MethodName, TrainingSettings
@@ -21,37 +32,37 @@ from exitpoll.training.settings import MethodName, TrainingSettings
 
 @dataclass(frozen=True)
 class Plan:
-    """What is to be reproduced, and at what size."""
+    """What to reproduce, and at what size."""
 
     encoder: str
     layers: int  # of the encoder
-    data: str | None = None  # a folder with a folder for each task; the hub by default
+    data: str | None = None  # a folder with a folder per task; the hub by default
     tasks: Sequence[str] = (*BINARY, *MULTICLASS)
-    rows: Sequence[Row] = ROWS
+    rows: Sequence[TableRow] = ROWS
     seeds: Sequence[int] = (0,)
     limit: int | None = None  # of training texts
-    held_out: int | None = None  # at most so many calibration texts, and so many test texts
+    held_out: int | None = None  # limit of calibration texts, and of test texts
     start_limit: int | None = None  # of training texts of a task that another starts from
     settings: TrainingSettings = field(default_factory=TrainingSettings)
-    presets: bool = False  # whether the paper's settings of each task are used
-    searched: Mapping[tuple[str, str], Mapping[str, Any]] = field(default_factory=dict)  # settings by task and row
+    presets: bool = False  # whether to use the paper's settings by task
+    searched: Mapping[tuple[str, str], Overrides] = field(default_factory=dict)  # settings by task and row
     pooling: str = "mean"
-    exit_weights: ExitWeights = "uniform"  # of ours; the paper weighs by depth where layers share no weights
-    special: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)  # fields that differ for some tasks
+    exit_weights: ExitWeights = "uniform"  # of ours; by depth in the paper where layers share no weights
+    special: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)  # fields of a plan that differ by task
 
     def of(self, task: str) -> Plan:
-        """Say what is planned for a task alone.
+        """Return the plan for one task.
 
         Args:
             task: The task.
 
         Returns:
-            A plan with what differs for this task in place.
+            A plan with the fields that differ for this task.
         """
         return replace(self, tasks=[task], special={}, **dict(self.special.get(task, {})))
 
-    def run(self, task: str, row: Row, seed: int) -> Run:
-        """Say what a cell follows from.
+    def run(self, task: str, row: TableRow, seed: int) -> Run:
+        """Return the run behind a cell of the tables.
 
         Args:
             task: The task.
@@ -59,74 +70,82 @@ class Plan:
             seed: The seed.
 
         Returns:
-            The run; rows that differ in their strategy alone share one.
+            The run; rows that differ only in their strategy share one.
         """
         if self.special:
             return self.of(task).run(task, row, seed)
         method, own = self._method(row)
-        preset = dict(PRESETS.get(plain_name(Path(task).name), {})) if self.presets else {}
+        preset = dict(PRESETS.get(_task_name(task), {})) if self.presets else {}
         if method != "ensemble":
             preset.pop("diversity_weight", None)
-        better = self._searched(task, replace(row, method=method))
-        settings = replace(self.settings, method=method, seed=seed, **{**preset, **better, **own})
-        exits = None if row.share is None else (max(1, round(row.share * self.layers)),)
-        alone = settings.schedule == "heads"  # heads trained alone stand on the full model, the first of the rows
-        start = self._full(task, seed, better) if alone else self._start(task, seed)
-        run = self._run(task, settings, exits, start, self.limit, row.prune)
-        return run if row.pooling is None else replace(run, pooling=row.pooling)
+        searched = self._searched(task, replace(row, method=method))
+        settings = replace(self.settings, method=method, seed=seed, **{**preset, **searched, **own})
+        only_heads = settings.schedule == "heads"  # which are trained on the full model, the first row
+        return Run(
+            data=self._source(task),
+            encoder=self.encoder,
+            settings=settings,
+            exits=None if row.share is None else (max(1, round(row.share * self.layers)),),
+            limit=self.limit,
+            held_out=self.held_out,
+            start=self._full_model(task, seed, searched) if only_heads else self._starting_run(task, seed),
+            pooling=row.pooling or self.pooling,
+            prune=row.prune,
+        )
 
-    def _full(self, task: str, seed: int, found: Mapping[str, Any]) -> Run:
-        """Say on which full model heads alone are trained: a search for their method found settings for both stages."""
-        full = self.run(task, ROWS[0], seed)
-        shared = {name: value for name, value in found.items() if name != "diversity_weight"}
-        return replace(full, settings=replace(full.settings, **shared))
+    def runs(self) -> list[Run]:
+        """Return all runs, without repetition, task by task."""
+        runs = (self.run(task, row, seed) for task in self.tasks for seed in self.seeds for row in self.rows)
+        return list({run.name: run for run in runs}.values())
 
-    def _method(self, row: Row) -> tuple[MethodName, dict[str, Any]]:
-        """Say what a row is trained by; without diversity, ours is what another method is, which may have been run."""
+    def notes(self) -> list[str]:
+        """Return notes on tasks that start from the pretrained encoder, where the paper starts from another task."""
+        starts = {task: STARTING_TASKS[name] for task in self.tasks if (name := _task_name(task)) in STARTING_TASKS}
+        return [
+            f"{task} starts from the pretrained encoder: '{self.data}' has none of: {', '.join(names)}"
+            for task, names in starts.items()
+            if self.of(task)._starting_run(task, 0) is None
+        ]
+
+    def _method(self, row: TableRow) -> tuple[MethodName, Overrides]:
+        """Return method and settings of a row; ours without diversity is another method, which may have been run."""
         own = dict(row.settings)
         if row.method != "ensemble" or row.share is not None:
             return row.method, own
         own.setdefault("exit_weights", self.exit_weights)
-        return ("ensemble", own) if own.get("diversity_weight") != 0 else (TWINS[own["exit_weights"]], {})
+        if own.get("diversity_weight") != 0:
+            return "ensemble", own
+        return METHODS_WITHOUT_DIVERSITY[own["exit_weights"]], {}
 
-    def _searched(self, task: str, row: Row) -> Mapping[str, Any]:
-        """Give what a search found for a row, or for another of the same training."""
-        name = plain_name(Path(task).name)
+    def _searched(self, task: str, row: TableRow) -> Overrides:
+        """Return the best settings of a search for a row, or for another row that is trained in the same way."""
         alike = [other for other in ROWS if other.name == row.name] + [other for other in ROWS if other.trains_as(row)]
-        return next((found for other in alike if (found := self.searched.get((name, other.name)))), {})
+        results = (self.searched.get((_task_name(task), other.name)) for other in alike)
+        return next((settings for settings in results if settings), {})
 
-    def notes(self) -> list[str]:
-        """Say which tasks start from the plain encoder, where the paper starts from another task."""
-        others = {task: STARTS[name] for task in self.tasks if (name := plain_name(Path(task).name)) in STARTS}
-        return [
-            f"{task} starts from the plain encoder: '{self.data}' has none of: {', '.join(starts)}"
-            for task, starts in others.items()
-            if self.of(task)._start(task, 0) is None
-        ]
+    def _full_model(self, task: str, seed: int, searched: Overrides) -> Run:
+        """Return the full model that heads are trained on; settings searched for their method are for both stages."""
+        full = self.run(task, ROWS[0], seed)
+        shared = {name: value for name, value in searched.items() if name != "diversity_weight"}
+        return replace(full, settings=replace(full.settings, **shared))
 
-    def _start(self, task: str, seed: int) -> Run | None:
-        """Say from which run a task starts, if from any: RTE from one on entailment."""
-        for other in STARTS.get(plain_name(Path(task).name), ()):
+    def _starting_run(self, task: str, seed: int) -> Run | None:
+        """Return the run that a task starts from, if any: RTE starts from another entailment task."""
+        for other in STARTING_TASKS.get(_task_name(task), ()):
             if self.data is None or (Path(self.data) / other).exists():
-                settings = replace(self.settings, **dict(ROWS[0].settings), seed=seed)
-                return self._run(other, settings, (self.layers,), None, self.start_limit or self.limit, None)
+                return Run(
+                    data=self._source(other),
+                    encoder=self.encoder,
+                    settings=replace(self.settings, **dict(ROWS[0].settings), seed=seed),
+                    exits=(self.layers,),
+                    limit=self.start_limit or self.limit,
+                    held_out=self.held_out,
+                    pooling=self.pooling,
+                )
         return None
 
-    def _run(
-        self,
-        task: str,
-        settings: TrainingSettings,
-        exits: tuple[int, ...] | None,
-        start: Run | None,
-        limit: int | None,
-        prune: Prune | None,
-    ) -> Run:
-        """Add what all runs share."""
-        held_out, pooling = self.held_out, self.pooling
-        return Run(self._source(task), self.encoder, settings, exits, limit, held_out, start, pooling, prune)
-
     def _source(self, task: str) -> str:
-        """Say where the data of a task are."""
+        """Return where the data of a task are."""
         if self.data is None:
             return task
         folder = Path(self.data) / task
@@ -134,20 +153,20 @@ class Plan:
             raise InputError(f"'{self.data}' has no folder '{task}'; name the tasks that it has with --tasks")
         return str(folder)
 
-    def runs(self) -> list[Run]:
-        """List all runs, each once, task by task."""
-        wanted = (self.run(task, row, seed) for task in self.tasks for seed in self.seeds for row in self.rows)
-        return list({run.name: run for run in wanted}.values())
+
+def _task_name(task: str) -> str:
+    """Return the name of a task, or of the folder of its data, as the paper's settings are listed by."""
+    return plain_name(Path(task).name)
 
 
-def known_of(encoder: str) -> dict[str, Any]:
-    """Read what a plan has to know of an encoder.
+def encoder_fields(encoder: str) -> dict[str, Any]:
+    """Return the fields of a plan that follow from its encoder.
 
     Args:
         encoder: A hub name or a folder.
 
     Returns:
-        Fields of a plan: encoder, layers, weights.
+        Encoder, layers and exit weights.
     """
     config = read_config(encoder_folder(encoder))
     weights = "uniform" if family_of(config).shares_layers(config) else "depth"
@@ -155,14 +174,12 @@ def known_of(encoder: str) -> dict[str, Any]:
 
 
 def group_of(task: str) -> str:
-    """Say in which of the paper's tables a task stands: that of binary or of multi-class tasks."""
-    return (
-        "binary" if plain_name(Path(task).name) in {plain_name(name) for name in (*BINARY, *BEYOND)} else "multiclass"
-    )
+    """Return which of the paper's tables a task belongs to: "binary" or "multiclass"."""
+    return "binary" if _task_name(task) in {plain_name(name) for name in (*BINARY, *OTHER_BINARY)} else "multiclass"
 
 
 def range_of(data: str) -> tuple[float, float]:
-    """Give the range of speed-ups in which the best threshold is looked for.
+    """Return the range of speed-ups in which the best threshold is chosen.
 
     Args:
         data: A file, a folder, a known task's name or a hub dataset's.
@@ -173,8 +190,8 @@ def range_of(data: str) -> tuple[float, float]:
     return RANGES["binary" if len(load_splits(data).label_names) == 2 else "multiclass"]
 
 
-def rows_named(names: Sequence[str] | None) -> list[Row]:
-    """Pick rows of the tables.
+def rows_named(names: Sequence[str] | None) -> list[TableRow]:
+    """Return rows of the tables by name.
 
     Args:
         names: Their names; all by default.
@@ -183,16 +200,16 @@ def rows_named(names: Sequence[str] | None) -> list[Row]:
         The rows.
     """
     for name in names or ():
-        if name not in NAMED:
-            raise InputError(f"method '{name}' is in no table; choose of: {', '.join(NAMED)}")
-    return list(ROWS) if names is None else [NAMED[name] for name in names]
+        if name not in ROWS_BY_NAME:
+            raise InputError(f"method '{name}' is in no table; choose one of: {', '.join(ROWS_BY_NAME)}")
+    return list(ROWS) if names is None else [ROWS_BY_NAME[name] for name in names]
 
 
 def check_plan(plan: Plan) -> None:
-    """Refuse sizes below one, and what is named twice and would count twice.
+    """Refuse sizes below one, and names that are given twice.
 
     Args:
-        plan: What is to be reproduced.
+        plan: What to reproduce.
     """
     for name in ("limit", "held_out", "start_limit"):
         size = getattr(plan, name)
@@ -206,33 +223,33 @@ def check_plan(plan: Plan) -> None:
 
 
 def check_tasks(tasks: Iterable[str], data: str | None) -> None:
-    """Refuse tasks that nobody knows, or that the hub does not have.
+    """Refuse unknown tasks, and tasks that are not on the hub.
 
     Args:
         tasks: Their names.
-        data: A folder with a folder for each, or None for the hub.
+        data: A folder with a folder per task, or None for the hub.
     """
     for task in tasks:
-        if task_named(task) is None and plain_name(task) not in BEYOND:
+        if task_named(task) is None and plain_name(task) not in OTHER_BINARY:
             raise InputError(f"task '{task}' is unknown; known tasks: {', '.join(sorted(TASKS))}")
         if task_named(task) is None and data is None:
             raise InputError(f"task '{task}' is not known to be on the hub: name a folder that has it with --data")
 
 
-OF_ROWS = ("method", "objective", "schedule", "strategy", "layer_drop", "exit_weights")
+_SET_BY_ROWS = ("method", "objective", "schedule", "strategy", "layer_drop", "exit_weights")
 
 
-def check_settings(settings: TrainingSettings, *searched: str) -> None:
-    """Refuse settings that rows, seeds or a search bring with them, and that would be ignored or blur the rows.
+def check_training_settings(settings: TrainingSettings, *searched: str) -> None:
+    """Refuse settings that are set by rows, by seeds or by a search, and would be ignored.
 
     Args:
-        settings: What is asked for.
-        *searched: Settings whose values are searched for.
+        settings: The settings given by the user.
+        *searched: Names of settings that are searched for.
     """
     default = TrainingSettings()
-    reasons = dict.fromkeys(OF_ROWS, "follows from the rows of the tables here: choose rows")
-    reasons |= {"seed": "is one of several here: use --seeds"}
-    reasons |= dict.fromkeys(searched, "is what is searched for")
+    reasons = dict.fromkeys(_SET_BY_ROWS, "follows from the rows of the tables; choose rows instead")
+    reasons |= {"seed": "is one of several; use --seeds"}
+    reasons |= dict.fromkeys(searched, "is searched for; leave it out")
     for name, reason in reasons.items():
         if getattr(settings, name) != getattr(default, name):
             raise InputError(f"--{name.replace('_', '-')} {reason}")

@@ -1,23 +1,23 @@
-"""The whole reproduction: runs, tables after every task, answers for GLUE's server, findings and figures."""
+"""The whole reproduction: runs, tables after every task, GLUE submissions, findings and figures."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import asdict, replace
 from pathlib import Path
-from typing import Any
 
 from exitpoll.data.progress import OnProgress, ignore
 from exitpoll.files import write_json, write_text
-from exitpoll.study.comparisons import Runs, averages, contests
+from exitpoll.study.comparisons import averages, compute_gains
 from exitpoll.study.execute import execute_all
 from exitpoll.study.figures import draw_all
-from exitpoll.study.findings import about_states, about_task, about_variants
+from exitpoll.study.findings import Findings, state_findings, task_findings, variant_findings
 from exitpoll.study.glue import write_submissions
-from exitpoll.study.paper import OURS_ROW, VARIANTS, WITHOUT
+from exitpoll.study.outcomes import Outcomes
+from exitpoll.study.paper import NO_DIVERSITY_ROW, OURS_ROW, VARIANTS
 from exitpoll.study.plan import Plan
 from exitpoll.study.run import Outcome, Run
-from exitpoll.study.tables import as_plain, cells, tables
+from exitpoll.study.tables import compute_cells, format_tables
 
 
 def reproduce(
@@ -29,108 +29,108 @@ def reproduce(
     on_run: OnProgress = ignore,
     on_progress: OnProgress = ignore,
 ) -> tuple[list[Outcome], dict[str, str]]:
-    """Do all runs of a plan, task by task, and write the tables after every task.
+    """Execute all runs of a plan, task by task, and write the tables after every task.
 
     Args:
         plan: What to reproduce.
         out: The folder for runs and tables.
-        with_tables: Whether to write tables, and answers for GLUE's server.
-        varied: The task on which variants of ours are run, if on any.
+        with_tables: Whether to write tables and GLUE submissions.
+        varied: The task on which variants of ours are run, if any.
         on_run: Called before every run.
-        on_progress: Called after every step of a training.
+        on_progress: Called after every training step.
 
     Returns:
-        What the runs left behind, and what stopped those that failed, by name.
+        The completed runs, and the error messages of failed runs by name.
     """
     todo = runs_of(plan, varied)
-    first = replace(plan, seeds=plan.seeds[:1]).runs() if with_tables else []
-    answered = {run.name for run in first}
+    first_seed = replace(plan, seeds=plan.seeds[:1]).runs() if with_tables else []
+    answered = {run.name for run in first_seed}
     outcomes: list[Outcome] = []
     failed: dict[str, str] = {}
     for task in dict.fromkeys(run.task for run in todo):
-        here, done = [run for run in todo if run.task == task], len(outcomes) + len(failed)
-        found, broken = execute_all(
-            here,
+        new_outcomes, new_failed = execute_all(
+            [run for run in todo if run.task == task],
             out / "runs",
             answered=answered,
-            on_run=_count_from(done, len(todo), on_run),
+            on_run=_count_from(len(outcomes) + len(failed), len(todo), on_run),
             on_progress=on_progress,
         )
-        outcomes += found
-        failed |= broken
+        outcomes += new_outcomes
+        failed |= new_failed
         if with_tables:
             write_tables(plan, outcomes, out)
     return outcomes, failed
 
 
 def _count_from(done: int, total: int, on_run: OnProgress) -> OnProgress:
-    """Count runs on from those before."""
+    """Return a callback that adds the runs done before."""
     return lambda progress: on_run(replace(progress, done=done + progress.done, total=total))
 
 
 def runs_of(plan: Plan, varied: str | None) -> list[Run]:
-    """List the runs behind tables, and behind the figures that compare variants.
+    """Return the runs that the tables need, and those that the figures of variants need.
 
     Args:
         plan: What to reproduce.
-        varied: The task on which variants of ours are run, if on any.
+        varied: The task on which variants of ours are run, if any.
 
     Returns:
-        The runs, each once.
+        The runs, without repetition.
     """
-    others = [] if varied is None else replace(plan, tasks=[varied], rows=[OURS_ROW, WITHOUT, *VARIANTS]).runs()
-    return list({run.name: run for run in [*plan.runs(), *others]}.values())
+    rows = [OURS_ROW, NO_DIVERSITY_ROW, *VARIANTS]
+    variants = [] if varied is None else replace(plan, tasks=[varied], rows=rows).runs()
+    return list({run.name: run for run in [*plan.runs(), *variants]}.values())
 
 
 def write_tables(plan: Plan, outcomes: Sequence[Outcome], out: Path) -> None:
-    """Write the tables, every figure in them, and answers for GLUE's server.
+    """Write the tables, their cells as JSON, and GLUE submissions.
 
     Args:
-        plan: What was reproduced.
-        outcomes: What its runs left behind; some may be missing.
-        out: The folder to write into.
+        plan: What to reproduce.
+        outcomes: Completed runs; some of the plan's may be missing.
+        out: The folder to write to.
     """
-    found = cells(plan, outcomes)
-    written = tables(plan.tasks, [row.name for row in plan.rows], found)
-    write_json(out / "cells.json", as_plain(found))
-    write_text(out / "tables.md", written)
+    cells = compute_cells(plan, outcomes)
+    write_json(out / "cells.json", [asdict(cell) for cell in cells])
+    write_text(out / "tables.md", format_tables(cells, plan.tasks, [row.name for row in plan.rows]))
     write_submissions(plan, outcomes, out / "submissions")
 
 
-def find_all(plan: Plan, outcomes: Sequence[Outcome], varied: str | None) -> dict[str, Any]:
-    """Gather what the runs show beyond the tables.
+def compute_findings(plan: Plan, outcomes: Sequence[Outcome], varied: str | None) -> Findings:
+    """Compute everything that the runs show beyond the tables.
 
     Args:
-        plan: What was reproduced.
-        outcomes: What its runs left behind; some may be missing.
-        varied: The task on which variants of ours were run, if on any.
+        plan: What to reproduce.
+        outcomes: Completed runs; some of the plan's may be missing.
+        varied: The task on which variants of ours were run, if any.
 
     Returns:
-        Plain values: contests, tasks, and of the varied task variants and hidden states.
+        Plain values: gains by task and on average, data of the figures by task, and of the varied task variants and
+        hidden states.
     """
-    runs, found = Runs(plan, outcomes), cells(plan, outcomes)
-    gains = list(contests(runs))
+    known, cells = Outcomes(plan, outcomes), compute_cells(plan, outcomes)
+    gains = list(compute_gains(known))
     return {
-        "contests": [asdict(each) for each in (*gains, *averages(gains))],
-        "tasks": {task: about_task(runs, task, found) for task in plan.tasks},
+        "contests": [gain.to_dict() for gain in (*gains, *averages(gains))],
+        "tasks": {task: task_findings(known, task, cells) for task in plan.tasks},
         "varied": varied,
-        "variants": [] if varied is None else about_variants(runs, varied),
-        "states": {} if varied is None else about_states(runs, varied),
+        "variants": [] if varied is None else variant_findings(known, varied),
+        "states": {} if varied is None else state_findings(known, varied),
     }
 
 
 def write_figures(plan: Plan, outcomes: Sequence[Outcome], varied: str | None, out: Path) -> list[Path]:
-    """Write findings and draw the figures.
+    """Write the findings as JSON and draw the figures.
 
     Args:
-        plan: What was reproduced.
-        outcomes: What its runs left behind; some may be missing.
-        varied: The task on which variants of ours were run, if on any.
-        out: The folder to write into.
+        plan: What to reproduce.
+        outcomes: Completed runs; some of the plan's may be missing.
+        varied: The task on which variants of ours were run, if any.
+        out: The folder to write to.
 
     Returns:
-        The pictures.
+        The files of the figures.
     """
-    findings = find_all(plan, outcomes, varied)
+    findings = compute_findings(plan, outcomes, varied)
     write_json(out / "findings.json", findings)
     return draw_all(findings, out / "figures")

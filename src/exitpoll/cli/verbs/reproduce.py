@@ -57,7 +57,7 @@ def reproduce(
     from exitpoll.cli.progress import progress_bars
     from exitpoll.report.plots import check_installed
     from exitpoll.study.paper import BINARY, MULTICLASS
-    from exitpoll.study.plan import Plan, check_plan, check_settings, check_tasks, known_of, rows_named
+    from exitpoll.study.plan import Plan, check_plan, check_tasks, check_training_settings, encoder_fields, rows_named
     from exitpoll.study.reproduce import reproduce as reproduce_all
     from exitpoll.study.reproduce import write_figures
     from exitpoll.study.search import read_best
@@ -65,14 +65,14 @@ def reproduce(
     quieten_transformers()
     wanted = tasks or {"binary": BINARY, "multiclass": MULTICLASS}.get(what, (*BINARY, *MULTICLASS))
     check_tasks([*wanted, *([] if varied is None else [varied])], data)
-    check_settings(settings or TrainingSettings())
+    check_training_settings(settings or TrainingSettings())
     drawn = what in ("figures", "all")
     if drawn:
         check_installed()
     elif varied is not None:
         raise InputError(f"--varied is for figures: 'reproduce {what}' draws none")
     plan = Plan(
-        **known_of(encoder),
+        **encoder_fields(encoder),
         data=data,
         tasks=wanted,
         rows=rows_named(methods),

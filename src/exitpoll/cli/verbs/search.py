@@ -39,17 +39,17 @@ def search(
         settings: What the grid does not say.
     """
     from exitpoll.study.paper import GRID
-    from exitpoll.study.plan import Plan, check_plan, check_settings, known_of, range_of, rows_named
+    from exitpoll.study.plan import Plan, check_plan, check_training_settings, encoder_fields, range_of, rows_named
     from exitpoll.study.search import search as search_grid
 
     quieten_transformers()
-    check_settings(settings or TrainingSettings(), *GRID)
+    check_training_settings(settings or TrainingSettings(), *GRID)
     [row] = rows_named([method])
     staged = {"schedule": "two-stage"} if row.settings.get("schedule") == "heads" else {}  # both are searched
     place = Path(data)
     parent, task = (str(place.parent), place.name) if place.is_dir() else (None, data)
     plan = Plan(
-        **known_of(encoder),
+        **encoder_fields(encoder),
         data=parent,
         tasks=[task],
         rows=[row],
