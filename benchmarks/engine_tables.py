@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 KINDS = ("torch", "onnx", "onnx-int8")
@@ -69,6 +69,17 @@ def short_table(tasks: Mapping[str, Any]) -> str:
     return "\n".join(rows)
 
 
+def exits_table(tasks: Mapping[str, Any]) -> str:
+    """Write how many times as fast as the same runtime without exits the engine is, at the same batch size."""
+    rows = ["| task | runtime | without exits | 1 at a time | 8 | 32 | 128 |", "|---|---|---|---|---|---|---|"]
+    for name, task in tasks.items():
+        for kind in KINDS:
+            ratios = zip(_ratios(task, kind, "engine"), _ratios(task, *FULL_DEPTH[kind]), strict=True)
+            cells = " | ".join(f"{ours / theirs:.2f}" for ours, theirs in ratios)
+            rows.append(f"| {name} | {kind} | {FULL_DEPTH[kind][1]} | {cells} |")
+    return "\n".join(rows)
+
+
 def gains_table(results: Mapping[str, Any], quickstart: Mapping[str, Any]) -> str:
     """Write what early exit gains in every runtime, beside that runtime at full depth and plain transformers.
 
@@ -90,8 +101,8 @@ def gains_table(results: Mapping[str, Any], quickstart: Mapping[str, Any]) -> st
     bound = f"≤ {100 * results['max_drop']:g} % of answers differ"
     for name, task in results["tasks"].items():
         for kind in KINDS:
-            engine = _ratios(task, kind, "engine")
-            full = _ratios(task, *FULL_DEPTH[kind])
+            engine = _ratios(task, kind, "engine", (1, 32))
+            full = _ratios(task, *FULL_DEPTH[kind], (1, 32))
             score, speedup = task["scores"][kind], task["layers"] / _depth(task, kind)
             cells = [
                 f"{name.upper()}, {task['mean_tokens']:.0f} tokens",
@@ -116,10 +127,11 @@ def gains_table(results: Mapping[str, Any], quickstart: Mapping[str, Any]) -> st
     return "\n".join([*rows, "| " + " | ".join(cells) + " |"])
 
 
-def _ratios(task: Mapping[str, Any], kind: str, way: str) -> list[float]:
-    """Return how many times as fast as plain transformers a way is, one text at a time and in batches of 32."""
+def _ratios(task: Mapping[str, Any], kind: str, way: str, batch_sizes: Sequence[int] | None = None) -> list[float]:
+    """Return how many times as fast as plain transformers a way is, at every batch size or at some."""
     timings = [timing for timing in task["timings"] if (timing["runtime"], timing["way"]) == (kind, way)]
-    return [timing["against_plain"] for timing in timings if timing["batch_size"] in (1, 32)]
+    chosen = [timing for timing in timings if batch_sizes is None or timing["batch_size"] in batch_sizes]
+    return [timing["against_plain"] for timing in chosen]
 
 
 def _depth(task: Mapping[str, Any], kind: str) -> float:
