@@ -1,15 +1,21 @@
-"""What engine.py measured, as the documents show it."""
+"""The tables and sentences of the documentation, from what engine.py measured."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 KINDS = ("torch", "onnx", "onnx-int8")
+TITLES = {"torch": "PyTorch", "onnx": "ONNX Runtime", "onnx-int8": "ONNX Runtime, int8"}
+FULL_DEPTH = {  # what a user would run without exits in each runtime: (runtime, way)
+    "torch": ("torch", "plain transformers"),
+    "onnx": ("onnx", "full graph"),
+    "onnx-int8": ("onnx-int8", "full graph"),
+}
 
 
 def kept_table(tasks: Mapping[str, Any]) -> str:
-    """Write what the clock keeps of the speed-up in layers."""
+    """Write which share of the speed-up in layers is left in wall-clock time."""
     rows = [
         "| task | runtime | speed-up in layers | way | 1 at a time | 8 | 32 | 128 |",
         "|---|---|---|---|---|---|---|---|",
@@ -17,19 +23,19 @@ def kept_table(tasks: Mapping[str, Any]) -> str:
     for name, task in tasks.items():
         for kind in KINDS:
             for way in ("engine", "engine, no refill", "whole batch waits"):
-                found = [each for each in task["timings"] if (each["runtime"], each["way"]) == (kind, way)]
-                cells = " | ".join(f"{each['of_layers']:.2f}" for each in found)
-                rows.append(f"| {name} | {kind} | {task['layers'] / found[0]['depth']:.2f} | {way} | {cells} |")
+                timings = [timing for timing in task["timings"] if (timing["runtime"], timing["way"]) == (kind, way)]
+                cells = " | ".join(f"{timing['of_layers']:.2f}" for timing in timings)
+                rows.append(f"| {name} | {kind} | {task['layers'] / timings[0]['depth']:.2f} | {way} | {cells} |")
     return "\n".join(rows)
 
 
 def limit_table(tasks: Mapping[str, Any]) -> str:
-    """Write which share of the engine's time its layers alone take: the rest is what leaving early costs."""
+    """Write which share of the engine's time its layers take; the rest is the overhead of early exit."""
     rows = ["| task | tokens | runtime | 1 at a time | 8 | 32 | 128 |", "|---|---|---|---|---|---|---|"]
     for name, task in tasks.items():
         for kind in KINDS:
-            parts = [each["milliseconds"] for each in task["breakdowns"] if each["runtime"] == kind]
-            cells = " | ".join(f"{each['layers'] / sum(each.values()):.2f}" for each in parts)
+            parts = [row["milliseconds"] for row in task["breakdowns"] if row["runtime"] == kind]
+            cells = " | ".join(f"{part['layers'] / sum(part.values()):.2f}" for part in parts)
             rows.append(f"| {name} | {task['mean_tokens']:.0f} | {kind} | {cells} |")
     return "\n".join(rows)
 
@@ -38,23 +44,24 @@ def plain_table(tasks: Mapping[str, Any]) -> str:
     """Write how many times as fast as plain transformers every way is, at the same batch size."""
     rows = ["| task | way | runtime | 1 at a time | 8 | 32 | 128 |", "|---|---|---|---|---|---|---|"]
     for name, task in tasks.items():
-        for kind, way in dict.fromkeys((each["runtime"], each["way"]) for each in task["timings"]):
+        for kind, way in dict.fromkeys((timing["runtime"], timing["way"]) for timing in task["timings"]):
             if way not in ("plain transformers", "engine, no refill"):
-                found = [each for each in task["timings"] if (each["runtime"], each["way"]) == (kind, way)]
-                cells = " | ".join(f"{each['against_plain']:.2f}" for each in found)
+                timings = [timing for timing in task["timings"] if (timing["runtime"], timing["way"]) == (kind, way)]
+                cells = " | ".join(f"{timing['against_plain']:.2f}" for timing in timings)
                 rows.append(f"| {name} | {way} | {kind} | {cells} |")
     return "\n".join(rows)
 
 
 def short_table(tasks: Mapping[str, Any]) -> str:
-    """Write how fast short texts are, one at a time, and what leaving early and int8 cost."""
+    """Write how fast short texts are, one at a time, and what early exit and int8 cost."""
     rows = [
         "| task | runtime | all layers, × plain | with exits, × plain | score, all layers | with exits | static |",
         "|---|---|---|---|---|---|---|",
     ]
     for name, task in tasks.items():
         for kind in KINDS if task["short_texts"] else ():
-            ways = {each["way"]: each for each in task["short_texts"]["timings"] if each["runtime"] == kind}
+            timings = [timing for timing in task["short_texts"]["timings"] if timing["runtime"] == kind]
+            ways = {timing["way"]: timing for timing in timings}
             full, exits = (f"{ways[way]['against_plain']:.2f}" for way in ("engine, all layers", "engine"))
             score = task["scores"][kind]
             scores = " | ".join(f"{100 * score[way]:.1f}" for way in ("all_layers", "with_exits", "static"))
@@ -62,25 +69,97 @@ def short_table(tasks: Mapping[str, Any]) -> str:
     return "\n".join(rows)
 
 
-def clock_in_words(tasks: Mapping[str, Any]) -> str:
-    """Say what short texts come to, one at a time, for the first screen."""
-    task = tasks["trec"]
-    found = {each["runtime"]: each for each in task["short_texts"]["timings"] if each["way"] == "engine"}
-    scores = task["scores"]
-    parts = [
-        f"{found[kind]['against_plain']:.1f} × with {kind} ({100 * scores[kind]['with_exits']:.1f} %)" for kind in KINDS
+def exits_table(tasks: Mapping[str, Any]) -> str:
+    """Write how many times as fast as the same runtime without exits the engine is, at the same batch size."""
+    rows = ["| task | runtime | without exits | 1 at a time | 8 | 32 | 128 |", "|---|---|---|---|---|---|---|"]
+    for name, task in tasks.items():
+        for kind in KINDS:
+            ratios = zip(_ratios(task, kind, "engine"), _ratios(task, *FULL_DEPTH[kind]), strict=True)
+            cells = " | ".join(f"{ours / theirs:.2f}" for ours, theirs in ratios)
+            rows.append(f"| {name} | {kind} | {FULL_DEPTH[kind][1]} | {cells} |")
+    return "\n".join(rows)
+
+
+def gains_table(results: Mapping[str, Any], quickstart: Mapping[str, Any]) -> str:
+    """Write what early exit gains in every runtime, beside that runtime at full depth and plain transformers.
+
+    The gain of ONNX Runtime itself is in the last column only: the column before compares with ONNX Runtime without
+    exits.
+
+    Args:
+        results: The content of benchmarks/results/engine.json.
+        quickstart: The content of experiments/results/quickstart.json.
+
+    Returns:
+        A Markdown table; wall-clock ratios are for one text at a time / batches of 32.
+    """
+    rows = [
+        "| texts | runtime | score: full depth → exits | guarantee | fewer layers "
+        "| faster than the same runtime without exits | faster than plain transformers |",
+        "|---|---|---|---|---|---|---|",
     ]
+    bound = f"≤ {100 * results['max_drop']:g} % of answers differ"
+    for name, task in results["tasks"].items():
+        for kind in KINDS:
+            engine = _ratios(task, kind, "engine", (1, 32))
+            full = _ratios(task, *FULL_DEPTH[kind], (1, 32))
+            score, speedup = task["scores"][kind], task["layers"] / _depth(task, kind)
+            cells = [
+                f"{name.upper()}, {task['mean_tokens']:.0f} tokens",
+                TITLES[kind],
+                f"{100 * score['all_layers']:.1f} → {100 * score['with_exits']:.1f} %",
+                bound if speedup > 1 else "none possible: no early exit",
+                f"{speedup:.1f} ×",
+                " / ".join(f"**{ours / theirs:.1f} ×**" for ours, theirs in zip(engine, full, strict=True)),
+                " / ".join(f"{ours:.1f} ×" for ours in engine),
+            ]
+            rows.append("| " + " | ".join(cells) + " |")
+    clock = [row["against_plain"] for row in quickstart["clock"] if row["runtime"] == "torch"]
+    cells = [
+        f"movie reviews, {quickstart['mean_tokens']:.0f} tokens",
+        TITLES["torch"],
+        " → ".join(f"{100 * quickstart[row]['score']['value']:.1f}" for row in ("full", "policy")) + " %",
+        quickstart["guarantee"].split(",")[0].replace("is at most", "≤").replace(" the full model's", ""),
+        f"{quickstart['policy']['speedup']:.1f} ×",
+        " / ".join(f"**{ours:.1f} ×**" for ours in clock),
+        " / ".join(f"{ours:.1f} ×" for ours in clock),
+    ]
+    return "\n".join([*rows, "| " + " | ".join(cells) + " |"])
+
+
+def _ratios(task: Mapping[str, Any], kind: str, way: str, batch_sizes: Sequence[int] | None = None) -> list[float]:
+    """Return how many times as fast as plain transformers a way is, at every batch size or at some."""
+    timings = [timing for timing in task["timings"] if (timing["runtime"], timing["way"]) == (kind, way)]
+    chosen = [timing for timing in timings if batch_sizes is None or timing["batch_size"] in batch_sizes]
+    return [timing["against_plain"] for timing in chosen]
+
+
+def _depth(task: Mapping[str, Any], kind: str) -> float:
+    """Return the mean depth at which the timed texts leave."""
+    ways = [timing for timing in task["timings"] if (timing["runtime"], timing["way"]) == (kind, "engine")]
+    return ways[0]["depth"]
+
+
+def clock_in_words(tasks: Mapping[str, Any]) -> str:
+    """Describe the wall-clock time of short texts, one at a time, with and without exits."""
+    task = tasks["trec"]
+    timings = {(timing["runtime"], timing["way"]): timing for timing in task["short_texts"]["timings"]}
+    parts = []
+    for kind in KINDS:
+        ours, full = (timings[key]["against_plain"] for key in ((kind, "engine"), FULL_DEPTH[kind]))
+        without = "" if kind == "torch" else f" (without exits {full:.1f} ×)"
+        parts.append(f"{ours:.1f} × with {kind}{without}")
     return (
-        f"TREC's questions, one at a time, on two cores, against plain transformers with all layers\n"
-        f"({100 * scores['torch']['all_layers']:.1f} %): {', '.join(parts)}."
+        f"TREC's questions, one at a time, on two cores, against plain transformers at full depth: {parts[0]},\n"
+        f"{', '.join(parts[1:])}."
     )
 
 
 def scale_in_words(scale: Mapping[str, Any]) -> str:
-    """Say how seconds and memory grow with the rows of a file."""
+    """Describe how time and memory grow with the rows of a file."""
     first, last = scale["files"][0], scale["files"][-1]
     return (
-        f"From {first['rows']:,} to {last['rows']:,} rows in one file, seconds grow with the power "
-        f"{scale['exponent']:.2f} of the rows\n(1 is linear), to {last['seconds']:.0f} s; the highest memory goes from "
+        f"From {first['rows']:,} to {last['rows']:,} rows in one file, time grows with the power "
+        f"{scale['exponent']:.2f} of the rows\n(1 is linear), to {last['seconds']:.0f} s; peak memory grows from "
         f"{first['mebibytes']:.0f} to {last['mebibytes']:.0f} MiB."
     )

@@ -44,7 +44,7 @@ def run(encoder: str, data: str, limit: int, pooling: str, settings: TrainingSet
 
 
 def table(results: dict[str, dict]) -> str:
-    """Write the results as the table of docs/training.md."""
+    """Write the results as the table of docs/concepts/training.md."""
     exits = len(next(iter(results.values()))["test_scores"])
     numbers = " | ".join(str(number + 1) for number in range(exits))
     lines = [f"| task | pooling | head learning rate | {numbers} | mean |", "|---" * (exits + 4) + "|"]

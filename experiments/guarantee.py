@@ -98,7 +98,7 @@ def allowed(runs: int) -> float:
 
 
 def table(results: list[dict]) -> str:
-    """Write the results as the table of docs/decisions.md."""
+    """Write the results as the table of docs/concepts/guarantees.md."""
     lines = [
         "| risk | texts | limit | usual choice: broken | speed-up | proven: broken | speed-up |",
         "|---|---|---|---|---|---|---|",

@@ -80,14 +80,14 @@ def _point(decisions: Any, metric: str) -> dict[str, float]:
 
 
 def table(results: dict[str, Any]) -> str:
-    """Write the results as the table of docs/decisions.md."""
+    """Write the results as the table of docs/how-to/choose-a-strategy.md."""
     lines = [
         "| task (full model) | at least | best published, picked on test | learned | behind | hybrid | behind |",
         "|---|---|---|---|---|---|---|",
     ]
-    for task, found in results.items():
-        for row in found["rows"]:
-            cells = [f"{task} ({100 * found['full_score']:.1f})", f"{row['speedup']:g}×"]
+    for task, result in results.items():
+        for row in result["rows"]:
+            cells = [f"{task} ({100 * result['full_score']:.1f})", f"{row['speedup']:g}×"]
             cells.append(f"{_cell(row['published'])} {row['published']['name']}")
             for name in OURS:
                 value, low, high = (100 * figure for figure in row[name]["behind"])
@@ -96,14 +96,14 @@ def table(results: dict[str, Any]) -> str:
     return "\n".join(lines)
 
 
-def promise_in_words(found: dict[str, Any]) -> str:
-    """Write a task's promise as the README has it."""
-    kept = found["promise"]
+def guarantee_in_words(result: dict[str, Any]) -> str:
+    """Describe the guarantee of a task, and what was measured on its test split."""
+    kept = result["guarantee"]
     return (
-        f"promised: answers that differ from the full model's on at most 2 % of texts, with 95 % confidence · "
-        f"{kept['speedup']:.2f} × as fast.\n"
-        f"On the {found['texts'][1]} test questions: accuracy {100 * kept['test_score']:.1f} % against "
-        f"{100 * found['full_score']:.1f} %, {kept['test_speedup']:.2f} × as fast in layers, "
+        f"guarantee: answers differ from the full model's on at most 2 % of texts, with 95 % confidence; "
+        f"{kept['speedup']:.2f} × as fast in layers.\n"
+        f"On the {result['texts'][1]} test questions: accuracy {100 * kept['test_score']:.1f} % against "
+        f"{100 * result['full_score']:.1f} % of the full model,\n{kept['test_speedup']:.2f} × as fast in layers, "
         f"{100 * kept['test_disagreement']:.1f} % of answers differ."
     )
 
