@@ -8,53 +8,15 @@ import shutil
 import subprocess
 from dataclasses import replace
 
-import numpy as np
 import pytest
 
 from exitpoll import InputError, Policy, Trace
-from exitpoll.benchmark.timing import Benchmark, Breakdown, Timing
 from exitpoll.report import html as report
 from exitpoll.report.html import check_place, check_same_texts, gather, write_report
-from exitpoll.report.plots import draw_curves, save
+from tests.report.samples import LAYERS, NAMES, benchmark, example, material
 from tests.samples import certified
-from tests.tiny import write_toy_folder
 
-LAYERS = (1, 2, 4)
-NAMES = ["bad", "good"]
 BROWSER = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
-PLAIN = {"milliseconds": 2.0, "depth": 4.0, "against_plain": 1.0, "against_full": 1.0, "of_layers": 1.0}
-
-
-def example(texts=120, problem_type="single_label_classification"):
-    """Exits that get better with depth, and texts some of which would break a careless page."""
-    chance = np.random.default_rng(0)
-    labels = chance.integers(0, 2, size=texts)
-    right = np.where(labels == 1, 1.0, -1.0)[:, None]
-    lean = right * np.array([0.4, 0.8, 1.5]) + chance.normal(size=(texts, 3))
-    logits = np.stack([-lean, lean], axis=-1)
-    about = {"problem_type": problem_type, "metric": "accuracy", "data": "toy", "split": "test", "runtime": "torch"}
-    if problem_type == "multi_label_classification":
-        labels, about["metric"] = np.stack([1 - labels, labels], axis=1), "micro_f1"
-    if problem_type == "regression":
-        logits, labels, about["metric"] = lean[..., None], labels.astype(float), "r2"
-    words = ["</script><script>alert(1)</script>", "a & b <i>", "plain", "x" * 1000]
-    given = [f"{words[number % 4]} {number}" for number in range(texts)]
-    return Trace(logits, labels, LAYERS, about), given
-
-
-def benchmark():
-    ways = ("plain transformers", "engine, all layers", "engine", "static")
-    timings = [Timing("torch", way, size, **PLAIN) for way in ways for size in (1, 32)]
-    parts = {"layers": 1.0, "heads": 0.1, "other": 0.1}
-    return Benchmark(10, 12.0, 2, 4, timings, [Breakdown("torch", size, parts) for size in (1, 32)])
-
-
-def material(problem_type="single_label_classification", timed=None, **changed):
-    trace, texts = example(problem_type=problem_type)
-    strategy = {"regression": Policy("patience", 1.0)}.get(problem_type, Policy("max_prob", 0.9))
-    policy = Policy(strategy.strategy, strategy.threshold, problem_type=problem_type)
-    names = ["value"] if problem_type == "regression" else NAMES
-    return gather("toy model", names, policy, trace, changed.get("texts", texts), notes=["a note"], benchmark=timed)
 
 
 @pytest.fixture(scope="module")
@@ -137,13 +99,6 @@ def test_folders_of_others_are_left_alone(page, tmp_path):
     check_place(page.parent)  # a report may be written anew
 
 
-def test_a_name_with_dollars_is_no_formula(tmp_path):
-    found = material()
-    about = {**found.comparison.about, "data": "prices_$5_to_$10.csv"}
-    save(draw_curves(replace(found.comparison, about=about)), tmp_path / "x.png")
-    assert (tmp_path / "x.png").read_bytes().startswith(b"\x89PNG")
-
-
 def test_it_says_what_is_a_sample_and_what_was_calibrated_on_the_same_texts(tmp_path, monkeypatch):
     monkeypatch.setattr(report, "MOST_TEXTS", 50)
     found = material()
@@ -161,36 +116,6 @@ def test_without_jinja(monkeypatch, tmp_path):
     monkeypatch.setattr(report, "find_spec", lambda name: None)
     with pytest.raises(InputError, match=r"writing a report needs more packages: .*exitpoll\[plots\]"):
         write_report(material(), tmp_path)
-
-
-def test_the_verb(run, model_folder, tmp_path):
-    folder = shutil.copytree(model_folder, tmp_path / "model")
-    write_toy_folder(tmp_path / "toy", train=60, others=40)
-    Policy("max_prob", 0.5).save(folder / "policy.json")
-    arguments = [folder, "--data", tmp_path / "toy"]
-    code, printed, _ = run("report", *arguments)
-    assert code == 0
-    assert "report.html" in printed
-    assert len(data_of(folder / "report" / "report.html")["rows"]) == 40
-    run("record", *arguments, "--split", "test", "--out", tmp_path / "t.safetensors")
-    code, _, _ = run("report", *arguments, "--trace", tmp_path / "t.safetensors", "--out", tmp_path / "again")
-    assert code == 0
-    assert data_of(tmp_path / "again" / "report.html") == data_of(folder / "report" / "report.html")
-    code, _, error = run("report", *arguments, "--trace", tmp_path / "t.safetensors", "--split", "calibration")
-    assert code == 2
-    assert "the trace is of split test, and split calibration was read" in error
-    code, _, error = run("report", *arguments, "--bench", tmp_path / "none.json")
-    assert code == 2
-    assert "there is no" in error
-    changed = replace(benchmark(), about={"fingerprint": "another"})
-    (tmp_path / "bench.json").write_text(json.dumps(changed.to_dict()))
-    code, _, error = run("report", *arguments, "--bench", tmp_path / "bench.json")
-    assert code == 2
-    assert "was recorded from another model" in error
-    (tmp_path / "bench.json").write_text("{}")
-    code, _, error = run("report", *arguments, "--bench", tmp_path / "bench.json")
-    assert code == 2
-    assert "is not what exitpoll bench writes" in error
 
 
 def browse(page, tmp_path, *flags, fragment=""):
