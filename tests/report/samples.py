@@ -6,7 +6,7 @@ import numpy as np
 
 from exitpoll import Policy, Trace
 from exitpoll.benchmark.timing import Benchmark, Breakdown, Timing
-from exitpoll.report.html import gather
+from exitpoll.report.html import build_report
 
 LAYERS = (1, 2, 4)
 NAMES = ["bad", "good"]
@@ -38,10 +38,10 @@ def benchmark():
     return Benchmark(10, 12.0, 2, 4, timings, [Breakdown("torch", size, parts) for size in (1, 32)])
 
 
-def material(problem_type="single_label_classification", timed=None):
+def report(problem_type="single_label_classification", timed=None):
     """What a report on the example shows."""
     trace, texts = example(problem_type=problem_type)
     policy = Policy("patience", 1.0) if problem_type == "regression" else Policy("max_prob", 0.9)
     policy = Policy(policy.strategy, policy.threshold, problem_type=problem_type)
     names = ["value"] if problem_type == "regression" else NAMES
-    return gather("toy model", names, policy, trace, texts, notes=["a note"], benchmark=timed)
+    return build_report("toy model", names, policy, trace, texts, notes=["a note"], benchmark=timed)
