@@ -18,12 +18,12 @@ def test_version(run):
     assert run("--version")[1].strip() == __version__
 
 
-def test_whole_numbers_are_not_rounded(run, data, encoder_folder, tmp_path):
+def test_fractions_are_not_rounded_to_integers(run, data, encoder_folder, tmp_path):
     options = ("--encoder", encoder_folder, "--data", data, "--out", tmp_path / "m")
     for name in ("--epochs", "--early-stop", "--exits"):
         code, _, err = run("train", *options, name, "1.5")
         assert code != 0
-        assert f"Invalid value for {name}: 1.5 is no whole number" in " ".join(err.split())
+        assert f"Invalid value for {name}: 1.5 is not an integer" in " ".join(err.split())
 
 
 def test_columns_of_other_names_from_training_to_predicting(run, encoder_folder, tmp_path):
@@ -102,7 +102,7 @@ def test_other_problems_from_training_to_predicting(run, encoder_folder, tmp_pat
         assert said <= set(answer)
 
 
-def test_what_nobody_expected_is_one_line_too(run, data, encoder_folder, tmp_path, monkeypatch):
+def test_an_unexpected_error_is_one_line(run, data, encoder_folder, tmp_path, monkeypatch):
     def fail(*_, **__):
         raise ZeroDivisionError("of all\nthings")
 
@@ -116,11 +116,11 @@ def test_what_nobody_expected_is_one_line_too(run, data, encoder_folder, tmp_pat
         run(*arguments)
 
 
-def test_an_interrupt_says_how_to_go_on(run, data, encoder_folder, tmp_path, monkeypatch):
+def test_an_interrupt_names_the_option_to_continue(run, data, encoder_folder, tmp_path, monkeypatch):
     def interrupt(*_, **__):
         raise KeyboardInterrupt
 
     monkeypatch.setattr("exitpoll.training.train.train", interrupt)
     code, _, err = run("train", "--encoder", encoder_folder, "--data", data, "--out", tmp_path / "m")
     assert code == 130
-    assert "--resume" in err
+    assert err == "exitpoll: interrupted; rerun with --resume to continue\n"

@@ -53,7 +53,7 @@ def test_no_guarantee_is_possible(recorded, run, tmp_path):
     Policy("votes", 1.5).save(tmp_path / "p.json")
     code, out, err = run("calibrate", recorded / "model", *arguments, "--out", tmp_path / "p.json")
     assert code == 1
-    assert "p.json stays as it was" in out
+    assert f"kept {tmp_path / 'p.json'} as it was" in out
     assert Policy.load(tmp_path / "p.json") == Policy("votes", 1.5)
 
 
@@ -69,7 +69,7 @@ class TestRefusals:
         rejected("name one goal", "--speedup", "2", "--max-drop", "0.1")
 
     def test_unknown_strategies(self, rejected):
-        rejected("strategy 'guess' is unknown", "--strategy", "guess", "--speedup", "2")
+        rejected('Invalid value "guess"', "--strategy", "guess", "--speedup", "2")
 
     def test_too_few_texts(self, rejected):
         rejected("5990 or more are needed", "--max-drop", "0.001")

@@ -33,7 +33,7 @@ def test_calibrate_then_evaluate(recorded, model, run, tmp_path):
     code, out, err = run("evaluate", model, "--data", recorded / "data", "--out", tmp_path / "e.json")
     assert code == 0, err
     assert "the guarantee held on these texts" in out
-    assert "where texts left" in out
+    assert "where texts exit" in out
     content = json.loads((tmp_path / "e.json").read_text())
     accuracy = policy.decide(Trace.load(recorded / "test.safetensors")).accuracy
     assert content["rows"][0]["score"]["value"] == pytest.approx(accuracy)

@@ -24,7 +24,7 @@ def start(run, tmp_path, encoder_folder):
 def test_from_nothing_to_a_report(start, tmp_path, monkeypatch):
     code, printed, error = start()
     assert code == 0, error
-    for title in ("1 of 10: Train", "5 of 10: Choose", "7 of 10: Answer", "10 of 10: Put it all on one page"):
+    for title in ("1 of 10: Train", "5 of 10: Choose", "7 of 10: Classify", "10 of 10: Write the report"):
         assert title in printed
     assert (tmp_path / "out" / "report" / "report.html").exists()
     assert "Wall-clock time</h2>" in (tmp_path / "out" / "report" / "report.html").read_text()
@@ -46,19 +46,19 @@ def test_from_nothing_to_a_report(start, tmp_path, monkeypatch):
     assert ran == ["evaluate"]
 
 
-def test_it_goes_on_with_the_step_it_was_at(start, tmp_path, monkeypatch):
+def test_it_resumes_at_the_step_that_was_interrupted(start, tmp_path, monkeypatch):
     original, ran = verb._run, []
 
-    def cut_off(words):
+    def interrupted(words):
         ran.append(words[0])
         if words[0] == "sweep" and ran.count("sweep") == 1:
             raise KeyboardInterrupt
         return original(words) if words[0] in ("train", "record", "predict") else True
 
-    monkeypatch.setattr(verb, "_run", cut_off)
+    monkeypatch.setattr(verb, "_run", interrupted)
     code, _, error = start()
     assert code == 130
-    assert "the same command goes on from here" in error
+    assert "rerun the same command to continue" in error
     assert ran == ["train", "record", "record", "sweep"]
     code, _, _ = start()
     assert code == 0
@@ -70,26 +70,26 @@ def test_folders_of_others_are_left_alone(start, run, tmp_path):
     (tmp_path / "out" / "mine.txt").write_text("mine")
     code, _, error = start()
     assert code == 2
-    assert "exists and is no quickstart" in error
+    assert "exists and is not a quickstart" in error
     (tmp_path / "out" / "quickstart.json").write_text(json.dumps({"fast": False}))
     code, _, error = start()
     assert code == 2
-    assert "was begun otherwise, with fast False" in error
+    assert "was started with fast False" in error
 
 
-def test_where_no_promise_can_be_kept_it_goes_on_without(start, tmp_path, monkeypatch):
+def test_where_no_guarantee_is_possible_it_continues_without(start, tmp_path, monkeypatch):
     ran = []
     monkeypatch.setattr(verb, "_run", lambda words: ran.append(words) or "--max-drop" not in words)
     monkeypatch.setattr(verb, "_layers", lambda model: 3)
     (tmp_path / "out").mkdir()
-    monkeypatch.setattr(quickstart, "answers_in_words", lambda path, layers: [])
+    monkeypatch.setattr(quickstart, "describe_answers", lambda path, layers: [])
     code, printed, _ = start()
     assert code == 0
     assert "so, without a guarantee:" in printed
     assert [words[-2:] for words in ran if words[0] == "calibrate"][1] == ["--speedup", "1.5"]
 
 
-def test_a_promise_that_cannot_be_kept_is_no_reason_to_stop(monkeypatch):
+def test_only_calibrate_may_fail(monkeypatch):
     monkeypatch.setattr(verb, "app", lambda *_, **__: (_ for _ in ()).throw(SystemExit(1)))
     assert not verb._run(["calibrate"])
     monkeypatch.setattr(verb, "app", lambda *_, **__: (_ for _ in ()).throw(InputError("too few texts")))

@@ -65,7 +65,7 @@ def test_policies_of_a_sweep_can_be_decided_by(recorded, run, tmp_path):
 
 def test_beside_the_trace_and_without_matplotlib(recorded, run, tmp_path, monkeypatch):
     shutil.copy(recorded / "test.safetensors", tmp_path)
-    monkeypatch.setitem(sys.modules, "matplotlib.figure", None)
+    monkeypatch.setitem(sys.modules, "matplotlib", None)
     code, out, err = run("sweep", tmp_path / "test.safetensors", "--strategies", "margin")
     assert code == 0, err
     assert "no figure: drawing figures needs more packages: pip install 'exitpoll[plots]'" in out
@@ -91,8 +91,9 @@ class TestRefusals:
 
     def test_unknown_strategies_and_metrics(self, refused, recorded):
         trace = recorded / "test.safetensors"
-        refused("strategy 'guess' is unknown", "sweep", trace, "--strategies", "guess")
-        refused("metric 'bleu' does not score", "sweep", trace, "--metric", "bleu")
+        refused('Invalid value "guess"', "sweep", trace, "--strategies", "guess")
+        refused('Invalid value "bleu"', "sweep", trace, "--metric", "bleu")
+        refused("metric 'r2' does not score", "sweep", trace, "--metric", "r2")
 
     def test_numbers(self, refused, recorded):
         refused("points 0 must be at least 1", "sweep", recorded / "test.safetensors", "--points", "0")

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 from cyclopts import Parameter
 from rich.console import Console
 
-from exitpoll.cli.app import Numbers, Reading
 from exitpoll.cli.console import quieten_transformers, show_training
+from exitpoll.cli.options import Data, Numbers, Reading
 from exitpoll.errors import InputError
 from exitpoll.training.settings import TrainingSettings
 
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 def train(
     *,
-    data: str,
+    data: Data,
     out: Path,
     encoder: str | None = None,
     classifier: str | None = None,
@@ -41,8 +41,7 @@ def train(
     Example: exitpoll train --encoder bert-base-uncased --data trec --out trec-bert
 
     Args:
-        data: A CSV, TSV, JSONL or Parquet file, a folder with train, dev and test files, a known task's name
-            (ag_news, cola, mnli, mrpc, qnli, qqp, rte, sst2, sst5, trec) or a hub dataset's.
+        data: The data.
         out: The model folder to write.
         encoder: A hub name or folder of a pretrained encoder.
         classifier: Instead of an encoder: a fine-tuned classifier that keeps its own head as the last exit; only
