@@ -17,10 +17,10 @@ from tests.samples import random_trace
 POLICY = Policy("margin", 0.5)
 
 
-def lines_of(table):
+def lines_of(table, width=200):
     """Return the rows of a table as lists of cells."""
     out = io.StringIO()
-    Console(file=out, width=200).print(table)
+    Console(file=out, width=width).print(table)
     return [
         [cell.strip() for cell in line.strip("│").split("│")] for line in out.getvalue().splitlines() if "│" in line
     ]
@@ -64,3 +64,9 @@ def test_a_benchmark():
     rows = lines_of(benchmark_table(benchmark()))
     assert len(rows) == 8
     assert rows[0] == ["plain transformers", "torch", "1", "2.00", "4.0", "1.00", "1.00", "1.00"]
+
+
+def test_numbers_are_never_cut(evaluation):
+    narrow, wide = (lines_of(evaluation_table(evaluation), width) for width in (74, 200))
+    assert len(narrow) > len(wide)  # names wrap instead
+    assert [row[1:] for row in narrow if row[1]] == [row[1:] for row in wide]

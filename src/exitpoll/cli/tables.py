@@ -114,9 +114,9 @@ def _bold(text: str, yes: bool) -> str:
 
 
 def _table(title: str, columns: Sequence[str], justify: Literal["left", "right"] = "left") -> Table:
-    """Return an empty table; the first column is justified as given, the others to the right."""
+    """Return an empty table: numbers to the right and never cut, names in the first column wrapped if need be."""
     table = Table(title=title, title_justify="left", caption_justify="left")
-    table.add_column(columns[0], justify=justify, no_wrap=True)
+    table.add_column(columns[0], justify=justify)
     for column in columns[1:]:
-        table.add_column(column, justify="right")
+        table.add_column(column, justify="right", no_wrap=True)
     return table
