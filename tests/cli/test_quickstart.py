@@ -1,123 +1,63 @@
-"""The quickstart runs commands that anybody could type, goes on where it was cut off, and touches nobody's folder."""
+"""The steps of the quickstart are commands that a user could type, and its input is written once."""
 
 from __future__ import annotations
 
 import json
-import shlex
 
 import pytest
 
 from exitpoll import InputError
-from exitpoll.cli import main as cli
 from exitpoll.cli import quickstart
-from exitpoll.cli.quickstart import steps
-from exitpoll.cli.verbs import quickstart as verb
-from tests.tiny import write_toy_folder
+from exitpoll.cli.app import app
+from exitpoll.cli.quickstart import Choices, describe_answers, prepare, steps
+from tests.tiny import toy_rows, write_tsv
 
-
-@pytest.fixture
-def start(run, tmp_path, encoder_folder):
-    write_toy_folder(tmp_path / "toy", train=640, others=320)
-    arguments = ["--encoder", encoder_folder, "--data", tmp_path / "toy", "--out", tmp_path / "out", "--fast"]
-    return lambda *more: run("quickstart", *arguments, *more)
-
-
-def test_from_nothing_to_a_report(start, tmp_path, monkeypatch):
-    code, printed, error = start()
-    assert code == 0, error
-    for title in ("1 of 10: Train", "5 of 10: Choose", "7 of 10: Answer", "10 of 10: Put it all on one page"):
-        assert title in printed
-    assert (tmp_path / "out" / "report" / "report.html").exists()
-    assert "Wall-clock time</h2>" in (tmp_path / "out" / "report" / "report.html").read_text()
-    lines = [line for line in printed.splitlines() if line.startswith("■")]
-    assert len(lines) == len(quickstart.SENTENCES)
-    commands = [line for line in printed.splitlines() if line.startswith("$ exitpoll ")]
-    assert len(commands) == 10
-    for command in commands:
-        assert cli.app.parse_args(shlex.split(command)[2:], exit_on_error=False)
-
-    ran = []
-    monkeypatch.setattr(verb, "_run", lambda words: not ran.append(words[0]))
-    code, printed, _ = start()
-    assert code == 0
-    assert printed.count("(done before)") == 10
-    assert ran == []
-    (tmp_path / "out" / "evaluation.json").unlink()
-    start()
-    assert ran == ["evaluate"]
-
-
-def test_it_goes_on_with_the_step_it_was_at(start, tmp_path, monkeypatch):
-    original, ran = verb._run, []
-
-    def cut_off(words):
-        ran.append(words[0])
-        if words[0] == "sweep" and ran.count("sweep") == 1:
-            raise KeyboardInterrupt
-        return original(words) if words[0] in ("train", "record", "predict") else True
-
-    monkeypatch.setattr(verb, "_run", cut_off)
-    code, _, error = start()
-    assert code == 130
-    assert "the same command goes on from here" in error
-    assert ran == ["train", "record", "record", "sweep"]
-    code, _, _ = start()
-    assert code == 0
-    assert ran[4:] == ["sweep", "calibrate", "evaluate", "predict", "export", "bench", "report"]
-
-
-def test_folders_of_others_are_left_alone(start, run, tmp_path):
-    (tmp_path / "out").mkdir()
-    (tmp_path / "out" / "mine.txt").write_text("mine")
-    code, _, error = start()
-    assert code == 2
-    assert "exists and is no quickstart" in error
-    (tmp_path / "out" / "quickstart.json").write_text(json.dumps({"fast": False}))
-    code, _, error = start()
-    assert code == 2
-    assert "was begun otherwise, with fast False" in error
-
-
-def test_a_promise_that_cannot_be_kept_is_no_reason_to_stop(monkeypatch):
-    monkeypatch.setattr(verb, "app", lambda *_, **__: (_ for _ in ()).throw(SystemExit(1)))
-    assert not verb._run(["calibrate"])
-    monkeypatch.setattr(verb, "app", lambda *_, **__: (_ for _ in ()).throw(InputError("too few texts")))
-    assert not verb._run(["calibrate"])
-    with pytest.raises(InputError):
-        verb._run(["train"])
-    monkeypatch.setattr(verb, "app", lambda *_, **__: (_ for _ in ()).throw(SystemExit(2)))
-    with pytest.raises(SystemExit):
-        verb._run(["calibrate"])
+EMBEDDED = Choices("embedded", "embedded", fast=True)
 
 
 def test_its_input_is_written_once(tmp_path):
-    choices = {"encoder": "embedded", "data": "embedded", "fast": True}
-    quickstart.prepare(tmp_path / "out", choices)
+    prepare(tmp_path / "out", EMBEDDED)
     path = tmp_path / "out" / quickstart.INPUT
     before = path.stat().st_mtime_ns
-    quickstart.prepare(tmp_path / "out", choices)
-    assert path.stat().st_mtime_ns == before  # a predict that was cut off goes on only with the very same input
+    prepare(tmp_path / "out", EMBEDDED)
+    assert path.stat().st_mtime_ns == before  # an interrupted predict resumes only with the very same input
 
 
-def test_what_is_missing_is_said_first(monkeypatch):
-    monkeypatch.setattr(quickstart, "find_spec", lambda name: None)
-    with pytest.raises(InputError, match="the quickstart needs more packages"):
-        quickstart.check_installed("another")
+def test_other_choices_are_refused(tmp_path):
+    prepare(tmp_path / "out", EMBEDDED)
+    with pytest.raises(InputError, match="was started with encoder embedded, data embedded, fast True"):
+        prepare(tmp_path / "out", Choices("embedded", "embedded", fast=False))
 
 
-def test_where_no_promise_can_be_kept_it_goes_on_without(start, tmp_path, monkeypatch):
-    ran = []
-    monkeypatch.setattr(verb, "_run", lambda words: ran.append(words) or "--max-drop" not in words)
-    monkeypatch.setattr(verb, "_layers", lambda model: 3)
-    (tmp_path / "out").mkdir()
-    monkeypatch.setattr(quickstart, "answers_in_words", lambda path, layers: [])
-    code, printed, _ = start()
-    assert code == 0
-    assert "so, without a guarantee:" in printed
-    assert [words[-2:] for words in ran if words[0] == "calibrate"][1] == ["--speedup", "1.5"]
+def test_pairs_of_other_data_are_its_input(tmp_path):
+    write_tsv(tmp_path / "d" / "train.tsv", toy_rows(60, pairs=True), ("text_a", "text_b", "label"))
+    prepare(tmp_path / "out", Choices("embedded", str(tmp_path / "d"), fast=True))
+    rows = [json.loads(line) for line in (tmp_path / "out" / quickstart.INPUT).read_text().splitlines()]
+    assert len(rows) == len(quickstart.SENTENCES)
+    assert all(set(row) == {"text_a", "text_b"} for row in rows)
 
 
-def test_every_step_is_a_command(tmp_path):
-    for fast in (True, False):
-        for step in steps(tmp_path, encoder="embedded", data="embedded", fast=fast):
-            assert cli.app.parse_args(step.words, exit_on_error=False)
+def test_answers_show_their_depth(tmp_path):
+    rows = [
+        {"text": "good", "predicted": "positive", "probability": 0.987, "depth": 2},
+        {"text_a": "so", "text_b": "so", "predicted": 1.5, "probability": None, "depth": 3},
+    ]
+    (tmp_path / "a.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    assert describe_answers(tmp_path / "a.jsonl", 3) == [
+        "■■□ after  2 of 3: positive  99 %  good",
+        "■■■ after  3 of 3: 1.5        so",
+    ]
+
+
+def test_what_is_missing_is_reported_first(monkeypatch):
+    monkeypatch.setattr("exitpoll.errors.find_spec", lambda name: None)
+    with pytest.raises(InputError, match=r"the quickstart needs more packages: .*exitpoll\[onnx\]"):
+        quickstart.check_requirements("another")
+
+
+@pytest.mark.parametrize("fast", [True, False])
+def test_every_step_is_a_command(tmp_path, fast):
+    for step in steps(tmp_path, Choices("embedded", "embedded", fast)):
+        assert app.parse_args(step.words, exit_on_error=False)
+        if step.fallback:
+            assert app.parse_args([step.verb, *step.fallback], exit_on_error=False)

@@ -204,7 +204,7 @@ class TestVerb:
     def test_export(self, run, model, tmp_path):
         code, out, _ = run("export", model)
         assert code == 0
-        assert "the policy goes with it: max_prob" in out
+        assert "the policy is exported with it, unchanged: max_prob" in out
         assert f"wrote {model / 'onnx'}, for onnx float32" in out
 
     def test_int8_says_what_it_costs(self, run, model, tmp_path):
@@ -227,14 +227,14 @@ class TestVerb:
     def test_int8_without_data(self, run, model):
         code, out, _ = run("export", model, "--int8")
         assert code == 0
-        assert "note: what int8 costs was not measured; --data says it" in out
+        assert "note: the cost of int8 was not measured; --data measures it" in out
         assert "note: it has no policy" in out
 
     def test_a_loss_is_noted(self):
-        from exitpoll.report.wording import delivered_in_words
+        from exitpoll.report.wording import describe_export
 
         lossy = delivery.Delivered("x", "onnx int8", Policy("votes", 1.0), None, "accuracy", 100, 0.9, 0.88)
-        assert "note: that is 2.0 points less" in delivered_in_words(lossy)[0]
+        assert "note: that is 2.0 points less" in describe_export(lossy)[0]
 
     def test_no_such_folder(self, run):
         code, _, err = run("export", "nowhere")

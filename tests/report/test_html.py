@@ -1,4 +1,4 @@
-"""A report is one page that needs nothing else, tells the truth about every text, and shows no error in a browser."""
+"""A report is one self-contained page that holds every text and shows no error in a browser."""
 
 from __future__ import annotations
 
@@ -8,63 +8,26 @@ import shutil
 import subprocess
 from dataclasses import replace
 
-import numpy as np
 import pytest
 
 from exitpoll import InputError, Policy, Trace
-from exitpoll.benchmark.timing import Benchmark, Breakdown, Timing
-from exitpoll.report import html as report
-from exitpoll.report.html import check_place, check_same_texts, gather, write_report
-from exitpoll.report.plots import draw_curves, save
+from exitpoll.report import texts
+from exitpoll.report.html import build_report, check_report_folder, check_same_texts, write_report
+from exitpoll.report.texts import text_table
+from tests.report.samples import LAYERS, NAMES, benchmark, example, report
 from tests.samples import certified
-from tests.tiny import write_toy_folder
 
-LAYERS = (1, 2, 4)
-NAMES = ["bad", "good"]
 BROWSER = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
-PLAIN = {"milliseconds": 2.0, "depth": 4.0, "against_plain": 1.0, "against_full": 1.0, "of_layers": 1.0}
-
-
-def example(texts=120, problem_type="single_label_classification"):
-    """Exits that get better with depth, and texts some of which would break a careless page."""
-    chance = np.random.default_rng(0)
-    labels = chance.integers(0, 2, size=texts)
-    right = np.where(labels == 1, 1.0, -1.0)[:, None]
-    lean = right * np.array([0.4, 0.8, 1.5]) + chance.normal(size=(texts, 3))
-    logits = np.stack([-lean, lean], axis=-1)
-    about = {"problem_type": problem_type, "metric": "accuracy", "data": "toy", "split": "test", "runtime": "torch"}
-    if problem_type == "multi_label_classification":
-        labels, about["metric"] = np.stack([1 - labels, labels], axis=1), "micro_f1"
-    if problem_type == "regression":
-        logits, labels, about["metric"] = lean[..., None], labels.astype(float), "r2"
-    words = ["</script><script>alert(1)</script>", "a & b <i>", "plain", "x" * 1000]
-    given = [f"{words[number % 4]} {number}" for number in range(texts)]
-    return Trace(logits, labels, LAYERS, about), given
-
-
-def benchmark():
-    ways = ("plain transformers", "engine, all layers", "engine", "static")
-    timings = [Timing("torch", way, size, **PLAIN) for way in ways for size in (1, 32)]
-    parts = {"layers": 1.0, "heads": 0.1, "other": 0.1}
-    return Benchmark(10, 12.0, 2, 4, timings, [Breakdown("torch", size, parts) for size in (1, 32)])
-
-
-def material(problem_type="single_label_classification", timed=None, **changed):
-    trace, texts = example(problem_type=problem_type)
-    strategy = {"regression": Policy("patience", 1.0)}.get(problem_type, Policy("max_prob", 0.9))
-    policy = Policy(strategy.strategy, strategy.threshold, problem_type=problem_type)
-    names = ["value"] if problem_type == "regression" else NAMES
-    return gather("toy model", names, policy, trace, changed.get("texts", texts), notes=["a note"], benchmark=timed)
 
 
 @pytest.fixture(scope="module")
 def page(tmp_path_factory):
-    return write_report(material(timed=benchmark()), tmp_path_factory.mktemp("report"))
+    return write_report(report(timed=benchmark()), tmp_path_factory.mktemp("report"))
 
 
 def data_of(page):
-    [found] = re.findall(r'<script id="data" type="application/json">(.*?)</script>', page.read_text(), flags=re.S)
-    return json.loads(found)
+    [table] = re.findall(r'<script id="data" type="application/json">(.*?)</script>', page.read_text(), flags=re.S)
+    return json.loads(table)
 
 
 def test_the_page_needs_nothing_else(page):
@@ -83,37 +46,36 @@ def test_figures_stand_beside_it(page):
     assert "#010203" not in page.read_text()
 
 
-def test_every_text_is_there_with_what_each_exit_said(page):
-    trace, texts = example()
-    found = data_of(page)
-    decisions = Policy("max_prob", 0.9).decide(trace)
-    assert found["layers"] == list(LAYERS)
-    assert found["signs"] == ["B", "G"]
-    assert [row["said"] for row in found["rows"]] == trace.logits.argmax(-1).tolist()
-    assert [row["exit"] for row in found["rows"]] == decisions.exit.tolist()
-    assert [row["answer"] for row in found["rows"]] == decisions.answer.tolist()
-    assert [row["gold"] for row in found["rows"]] == trace.labels.tolist()
-    assert found["rows"][0]["text"] == texts[0]
-    assert found["rows"][3]["text"].endswith(" …")
+def test_its_data_are_the_table_of_texts(page):
+    given = report()
+    assert data_of(page) == text_table(given.texts, given.trace, given.policy, NAMES)
 
 
-def test_the_figures_in_words_are_those_of_the_evaluation(page):
-    found = material()
+def test_its_numbers_are_those_of_the_evaluation(page):
+    ours = report().evaluation.rows[0]
     text = page.read_text()
-    assert f"<b>{100 * found.evaluation.rows[0].score.value:.1f} %</b>" in text
-    assert f"<b>{found.evaluation.rows[0].speedup:.2f} ×</b>" in text
+    assert f"<b>{100 * ours.score.value:.1f} %</b>" in text
+    assert f"<b>{ours.speedup:.2f} ×</b>" in text
     assert "never calibrated, so nothing is guaranteed" in text
     assert "<p>a note</p>" in text
 
 
+def test_wall_clock_times_by_way_and_batch_size(page):
+    text = " ".join(page.read_text().split())
+    assert "<b>1.0 ×</b> wall-clock speed-up over plain transformers" in text
+    rows = re.findall(r"<tr><td>torch</td><td>([^<]*)</td> ((?:<td class=.number.>1.00 ×</td>)+)</tr>", text)
+    assert [way for way, _ in rows] == ["plain transformers", "engine, all layers", "engine", "static"]
+    assert all(cells.count("×") == 2 for _, cells in rows)
+
+
 @pytest.mark.parametrize("problem_type", ["multi_label_classification", "regression"])
-def test_other_kinds_of_tasks(problem_type, tmp_path):
-    page = write_report(material(problem_type), tmp_path)
-    found = data_of(page)
-    assert found["signs"] == []
-    answers = set(found["answers"])
-    assert answers & ({"(none)", "bad", "good", "bad, good"} if problem_type != "regression" else {"0.00", "1.00"})
-    assert found["values"] == (problem_type == "regression")
+def test_other_problem_types(problem_type, tmp_path):
+    page = write_report(report(problem_type), tmp_path)
+    table = data_of(page)
+    assert table["symbols"] == []
+    names = set(table["names"])
+    assert names & ({"(none)", "bad", "good", "bad, good"} if problem_type != "regression" else {"0.00", "1.00"})
+    assert table["regression"] == (problem_type == "regression")
     assert (tmp_path / "agreement.png").exists() == (problem_type != "regression")
     assert "Wall-clock time</h2>" not in page.read_text()
 
@@ -121,106 +83,75 @@ def test_other_kinds_of_tasks(problem_type, tmp_path):
 def test_what_cannot_be_reported():
     trace, texts = example()
     with pytest.raises(InputError, match="have no labels"):
-        gather("x", NAMES, Policy("max_prob", 0.9), Trace(trace.logits, None, LAYERS, trace.about), texts)
+        build_report("x", NAMES, Policy("max_prob", 0.9), Trace(trace.logits, None, LAYERS, trace.about), texts)
     with pytest.raises(InputError, match="the trace is of 120 texts, and 3 were read"):
-        gather("x", NAMES, Policy("max_prob", 0.9), trace, texts[:3])
+        build_report("x", NAMES, Policy("max_prob", 0.9), trace, texts[:3])
     other = Trace(trace.logits, 1 - trace.labels, LAYERS, trace.about)
     with pytest.raises(InputError, match="their labels differ"):
         check_same_texts(trace.labels, trace.about, other)
 
 
-def test_folders_of_others_are_left_alone(page, tmp_path):
+def test_other_files_are_never_replaced(page, tmp_path):
     (tmp_path / "report.html").write_text("mine")
-    with pytest.raises(InputError, match="is no report of exitpoll"):
-        write_report(material(), tmp_path)
+    with pytest.raises(InputError, match="is not an exitpoll report"):
+        write_report(report(), tmp_path)
     assert (tmp_path / "report.html").read_text() == "mine"
-    check_place(page.parent)  # a report may be written anew
+    with pytest.raises(InputError, match="is not a folder"):
+        check_report_folder(tmp_path / "report.html")
+    check_report_folder(page.parent)  # a report may be replaced
 
 
-def test_a_name_with_dollars_is_no_formula(tmp_path):
-    found = material()
-    about = {**found.comparison.about, "data": "prices_$5_to_$10.csv"}
-    save(draw_curves(replace(found.comparison, about=about)), tmp_path / "x.png")
-    assert (tmp_path / "x.png").read_bytes().startswith(b"\x89PNG")
-
-
-def test_it_says_what_is_a_sample_and_what_was_calibrated_on_the_same_texts(tmp_path, monkeypatch):
-    monkeypatch.setattr(report, "MOST_TEXTS", 50)
-    found = material()
-    assert "that its calibration had not seen" not in write_report(found, tmp_path / "a").read_text()
+def test_samples_and_calibration_texts_are_named(tmp_path, monkeypatch):
+    monkeypatch.setattr(texts, "MOST_TEXTS", 50)
+    given = report()
+    assert "measured on 120 texts." in write_report(given, tmp_path / "a").read_text()
     about = {"data": "toy", "split": "test"}
-    same = replace(found, policy=replace(found.policy, certificate=certified(**about)))
+    same = replace(given, policy=replace(given.policy, certificate=certified(**about)))
     text = write_report(same, tmp_path / "b").read_text()
     assert "50 of the 120 texts are shown" in text
     assert "calibrated on this very split" in text
-    other = replace(found, policy=replace(found.policy, certificate=certified(**{**about, "split": "calibration"})))
-    assert "that its calibration had not seen" in write_report(other, tmp_path / "c").read_text()
+    assert "measured on 120 texts." in text
+    other = replace(given, policy=replace(given.policy, certificate=certified(**{**about, "split": "calibration"})))
+    text = write_report(other, tmp_path / "c").read_text()
+    assert "measured on 120 held-out texts." in text
+    assert "Calibrated on toy calibration:" in text
 
 
 def test_without_jinja(monkeypatch, tmp_path):
-    monkeypatch.setattr(report, "find_spec", lambda name: None)
+    given = report()
+    monkeypatch.setattr("exitpoll.errors.find_spec", lambda name: None)
     with pytest.raises(InputError, match=r"writing a report needs more packages: .*exitpoll\[plots\]"):
-        write_report(material(), tmp_path)
-
-
-def test_the_verb(run, model_folder, tmp_path):
-    folder = shutil.copytree(model_folder, tmp_path / "model")
-    write_toy_folder(tmp_path / "toy", train=60, others=40)
-    Policy("max_prob", 0.5).save(folder / "policy.json")
-    arguments = [folder, "--data", tmp_path / "toy"]
-    code, printed, _ = run("report", *arguments)
-    assert code == 0
-    assert "report.html" in printed
-    assert len(data_of(folder / "report" / "report.html")["rows"]) == 40
-    run("record", *arguments, "--split", "test", "--out", tmp_path / "t.safetensors")
-    code, _, _ = run("report", *arguments, "--trace", tmp_path / "t.safetensors", "--out", tmp_path / "again")
-    assert code == 0
-    assert data_of(tmp_path / "again" / "report.html") == data_of(folder / "report" / "report.html")
-    code, _, error = run("report", *arguments, "--trace", tmp_path / "t.safetensors", "--split", "calibration")
-    assert code == 2
-    assert "the trace is of split test, and split calibration was read" in error
-    code, _, error = run("report", *arguments, "--bench", tmp_path / "none.json")
-    assert code == 2
-    assert "there is no" in error
-    changed = replace(benchmark(), about={"fingerprint": "another"})
-    (tmp_path / "bench.json").write_text(json.dumps(changed.to_dict()))
-    code, _, error = run("report", *arguments, "--bench", tmp_path / "bench.json")
-    assert code == 2
-    assert "was recorded from another model" in error
-    (tmp_path / "bench.json").write_text("{}")
-    code, _, error = run("report", *arguments, "--bench", tmp_path / "bench.json")
-    assert code == 2
-    assert "is not what exitpoll bench writes" in error
+        write_report(given, tmp_path)
 
 
 def browse(page, tmp_path, *flags, fragment=""):
-    """Open the page as a browser would; what its console said is in the second part."""
+    """Open the page in a browser, and return its content and the lines of its console."""
     options = ["--headless", "--no-sandbox", "--disable-gpu", "--enable-logging=stderr", "--v=0"]
     profile = f"--user-data-dir={tmp_path / 'profile'}"
     command = [BROWSER, *options, profile, "--virtual-time-budget=3000", *flags, f"file://{page}{fragment}"]
-    found = subprocess.run(command, capture_output=True, text=True, timeout=120, check=True)
-    return found.stdout, [line for line in found.stderr.splitlines() if "CONSOLE" in line]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=120, check=True)
+    return done.stdout, [line for line in done.stderr.splitlines() if "CONSOLE" in line]
 
 
 @pytest.mark.skipif(BROWSER is None, reason="there is no Chromium")
 class TestInABrowser:
     def test_the_table_is_drawn_without_errors(self, page, tmp_path):
-        shown, said = browse(page, tmp_path, "--dump-dom")
-        assert said == []
+        shown, console = browse(page, tmp_path, "--dump-dom")
+        assert console == []
         assert "120 of 120 texts" in shown
         assert shown.count('class="strip" role="img"') == 50
         assert "&lt;/script&gt;&lt;script&gt;alert(1)" in shown
 
     def test_filters_keep_what_they_say(self, page, tmp_path):
         wrong = [row for row in data_of(page)["rows"] if row["exit"] < 2 and row["answer"] != row["gold"]]
-        shown, said = browse(page, tmp_path, "--dump-dom", fragment="#show=early_wrong")
-        assert said == []
+        shown, console = browse(page, tmp_path, "--dump-dom", fragment="#show=early_wrong")
+        assert console == []
         assert f"{len(wrong)} of 120 texts" in shown
         assert "✓" not in shown[shown.index("<tbody>", shown.index('id="texts"')) : shown.index('id="more"')]
 
     @pytest.mark.parametrize("flags", [["--window-size=390,844"], ["--force-dark-mode", "--window-size=1200,900"]])
     def test_on_a_phone_and_in_the_dark(self, page, tmp_path, flags):
         picture = tmp_path / "shot.png"
-        _, said = browse(page, tmp_path, f"--screenshot={picture}", *flags)
-        assert said == []
+        _, console = browse(page, tmp_path, f"--screenshot={picture}", *flags)
+        assert console == []
         assert picture.stat().st_size > 10_000

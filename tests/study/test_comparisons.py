@@ -182,7 +182,7 @@ def test_the_verb_draws(run, studied, cache, data, encoder_folder, monkeypatch):
     by_weight = {variant["diversity_weight"] for variant in findings["variants"]}
     assert by_weight == {0.0, 0.1, 0.2, 0.3, None}
     assert (cache.parent / "figures" / "lambda.png").exists()
-    monkeypatch.setitem(sys.modules, "matplotlib.figure", None)
+    monkeypatch.setitem(sys.modules, "matplotlib", None)
     code, _, error = run("reproduce", "all", *arguments, *small)
     assert code == 2
     assert "drawing figures needs more packages" in error

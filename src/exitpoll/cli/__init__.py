@@ -1,1 +1,1 @@
-"""The command line: one file for each verb, and what they print."""
+"""The command line: one file per verb, and what they share."""

@@ -1,4 +1,4 @@
-"""The command line: every verb is a function in `exitpoll.cli.verbs`."""
+"""The entry point `exitpoll`: it runs a verb, and reports whatever goes wrong in one line."""
 
 from __future__ import annotations
 
@@ -11,32 +11,35 @@ import threading
 
 from cyclopts import CycloptsError
 
-from exitpoll.cli.app import app
+from exitpoll.cli.app import VERBS, app
 from exitpoll.cli.console import fail
 from exitpoll.errors import InputError
 
-_ON_AGAIN = {
-    "train": "stopped; it goes on with the same command and --resume",
-    "predict": "stopped; it goes on with the same command and --resume",
-    "quickstart": "stopped; the same command goes on from here",
-    "search": "stopped; the same command goes on from here",
-    "reproduce": "stopped; the same command goes on from here",
+_INTERRUPTED = {
+    "train": "interrupted; rerun with --resume to continue",
+    "predict": "interrupted; rerun with --resume to continue",
+    "quickstart": "interrupted; rerun the same command to continue",
+    "search": "interrupted; rerun the same command to continue",
+    "reproduce": "interrupted; rerun the same command to continue",
 }
 
 
 def main() -> None:
-    """Run the command line; whatever goes wrong is one line on stderr and exit code 2."""
+    """Run the command line; an error is one line on stderr and exit code 2."""
     logging.basicConfig(level=logging.WARNING, format="%(name)s: %(message)s")
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):
-            stream.reconfigure(errors="replace")  # a terminal that knows no × must not stop the work
+            stream.reconfigure(errors="replace")  # a terminal that cannot encode × must not stop the work
     if threading.current_thread() is threading.main_thread():
         signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # clean up, as on Ctrl-C
+    words = sys.argv[1:]
+    verb = words[0] if words else ""
     try:
-        app(exit_on_error=False, print_error=False, result_action="return_value")
+        if verb not in VERBS:
+            app.resolved_commands()  # loads the verbs, whose docstrings the list of commands shows
+        app(words, exit_on_error=False, print_error=False, result_action="return_value")
     except KeyboardInterrupt:
-        verb = sys.argv[1] if len(sys.argv) > 1 else ""
-        fail(_ON_AGAIN.get(verb, "stopped"), 130)
+        fail(_INTERRUPTED.get(verb, "interrupted"), 130)
     except (InputError, CycloptsError, OSError) as error:
         fail(str(error), 2)
     except Exception as error:

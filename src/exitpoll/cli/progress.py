@@ -1,4 +1,4 @@
-"""Progress bars in the terminal, and a line for every scoring of a training."""
+"""Progress bars in the terminal, and a line for every evaluation during training."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def progress_bars(console: Console) -> Iterator[OnProgress]:
     """Show a bar for every task that reports progress.
 
     Args:
-        console: Where to show them; without a terminal, only the scorings of a training are printed.
+        console: Where to show them; if it is not a terminal, only the evaluations during training are printed.
 
     Yields:
         What to pass as `on_progress`.
@@ -32,7 +32,7 @@ def progress_bars(console: Console) -> Iterator[OnProgress]:
         BarColumn(),
         MofNCompleteColumn(),
         TimeRemainingColumn(),
-        TextColumn("{task.fields[figures]}"),
+        TextColumn("{task.fields[details]}"),
         console=console,
         disable=not console.is_terminal,
     )
@@ -43,19 +43,20 @@ def progress_bars(console: Console) -> Iterator[OnProgress]:
     def show(progress: Progress) -> None:
         name, scores = progress.task, progress.exit_scores
         if name not in tasks:
-            tasks[name] = bars.add_task(name if progress.loss is None else f"training {name}", figures="")
-        figures = _figures(progress, time.monotonic() - started)
+            description = name if progress.loss is None else f"training {name}"
+            tasks[name] = bars.add_task(description, total=progress.total, details="")
+        details = _details(progress, time.monotonic() - started)
         if scores is not None and printed.get(name) is not scores:
             printed[name] = scores
-            console.print(f"  step {progress.done}/{progress.total}  {figures}", highlight=False, soft_wrap=True)
-        bars.update(tasks[name], completed=progress.done, total=progress.total, figures=figures)
+            console.print(f"  step {progress.done}/{progress.total}  {details}", highlight=False, soft_wrap=True)
+        bars.update(tasks[name], completed=progress.done, total=progress.total, details=details)
 
     with bars:
         yield show
 
 
-def _figures(progress: Progress, seconds: float) -> str:
-    """Write the figures that a task reports beside its progress."""
+def _details(progress: Progress, seconds: float) -> str:
+    """Format the numbers that a task reports beside its progress."""
     parts = []
     if progress.loss is not None:
         parts.append(f"loss {progress.loss:.3f}")

@@ -1,21 +1,21 @@
-"""The whole story in ten commands, on the data and encoder that `pip install` alone brings.
+"""The quickstart: ten commands from data to a report, on the data and encoder of the extra `demo`.
 
-Every step is a command that a user could type, and leaves a file; a step whose file is there is not run again.
+Every step is a command that a user could type, and writes a file; a step whose file exists is not run again.
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
-from importlib.util import find_spec
+from collections.abc import Iterator, Sequence
+from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any
 
 from exitpoll.data.demo import EMBEDDED
 from exitpoll.data.splits import load_splits
-from exitpoll.errors import InputError, MissingExtraError
+from exitpoll.errors import InputError, check_installed
 from exitpoll.files import read_json, write_json, write_text
+from exitpoll.models.folder import MANIFEST, POLICY, REPORT
+from exitpoll.report.html import PAGE
 
 CHOICES, INPUT = "quickstart.json", "sentences.jsonl"
 EXTRAS = {"onnx": ("onnx", "onnxscript", "onnxruntime"), "plots": ("jinja2", "matplotlib")}
@@ -30,89 +30,106 @@ SENTENCES = (
 
 
 @dataclass(frozen=True)
+class Choices:
+    """What the quickstart was started with."""
+
+    encoder: str
+    data: str
+    fast: bool
+
+
+@dataclass(frozen=True)
+class Size:
+    """How much work the steps do, as options of their commands."""
+
+    train: Sequence[str]
+    max_drop: str
+    bench: Sequence[str]
+
+
+FAST = Size(
+    train=("--limit", "1000", "--epochs", "1", "--logs-per-epoch", "1"),
+    max_drop="0.03",
+    bench=("--texts", "30", "--rounds", "1"),
+)
+COMPLETE = Size(
+    train=("--epochs", "3", "--logs-per-epoch", "2"),
+    max_drop="0.01",
+    bench=("--texts", "100", "--rounds", "2"),
+)
+
+
+@dataclass(frozen=True)
 class Step:
-    """One command, and the file by which to tell that it is done."""
+    """One command, and the file that shows that it is done."""
 
     title: str
-    words: list[str]  # of the command line, after `exitpoll`
+    verb: str
+    arguments: Sequence[str]
     makes: Path
-    otherwise: list[str] | None = None  # what to run where the first cannot be done
+    fallback: Sequence[str] = ()  # arguments to use where no guarantee is possible
+
+    @property
+    def words(self) -> list[str]:
+        """The command line, after `exitpoll`."""
+        return [self.verb, *self.arguments]
 
 
-def steps(folder: Path, *, encoder: str, data: str, fast: bool) -> Iterator[Step]:
-    """List the steps in their order.
+def steps(folder: Path, choices: Choices) -> Iterator[Step]:
+    """Iterate over the steps in their order.
 
     Args:
         folder: Where everything is written.
-        encoder: What to train.
-        data: What to train on.
-        fast: Use fewer texts and one epoch.
+        choices: What to train, on what, and how long.
 
     Yields:
         The steps.
     """
-    model = str(folder / "model")
+    model, data, size = folder / "model", ["--data", choices.data], FAST if choices.fast else COMPLETE
+    arguments = ["--encoder", choices.encoder, *data, "--out", str(model), "--resume", *size.train]
+    yield Step("Train a head after every layer", "train", arguments, model)
     traces = {split: folder / f"{split}.safetensors" for split in ("calibration", "test")}
-    limit, epochs, logs, texts, rounds = ["--limit", "1000"], "1", "1", "30", "1"
-    if not fast:
-        limit, epochs, logs, texts, rounds = [], "3", "2", "100", "2"
-    size = [*limit, "--epochs", epochs, "--logs-per-epoch", logs]
-    start = ["train", "--encoder", encoder, "--data", data, "--out", model, "--resume", *size]
-    yield Step("Train a head after every layer", start, folder / "model")
     for split, trace in traces.items():
-        words = ["record", model, "--data", data, "--split", split, "--out", str(trace)]
-        yield Step(f"Record what every exit says of the {split} texts", words, trace)
-    words = ["sweep", str(traces["calibration"]), "--out", str(folder / "sweep")]
-    yield Step("Compare all strategies", words, folder / "sweep" / "curves.json")
-    promise = ["--max-drop", "0.03" if fast else "0.01", "--risk", "accuracy"]
-    words = ["calibrate", model, "--trace", str(traces["calibration"])]
-    title, policy = "Choose the fastest policy that keeps a promise", folder / "model" / "policy.json"
-    yield Step(title, [*words, *promise], policy, otherwise=[*words, "--speedup", "1.5"])
-    words = ["evaluate", model, "--trace", str(traces["test"]), "--out", str(folder / "evaluation.json")]
-    yield Step("See on the test texts whether it is kept", words, folder / "evaluation.json")
-    answers = folder / "answers.jsonl"
-    words = ["predict", model, "--input", str(folder / INPUT), "--output", str(answers), "--resume"]
-    yield Step("Answer a few sentences", words, answers)
-    words = ["export", model, *([] if fast else ["--data", data])]
-    yield Step("Export it for ONNX Runtime", words, folder / "model" / "onnx" / "exported.json")
-    words = ["bench", model, "--data", data, "--texts", texts, "--rounds", rounds, "--out", str(folder / "bench")]
-    yield Step("Measure wall-clock time", [*words, "--batch-sizes", "1", "32"], folder / "bench" / "bench.json")
-    words = ["report", model, "--data", data, "--trace", str(traces["test"]), "--out", str(folder / "report")]
-    bench = ["--bench", str(folder / "bench" / "bench.json")]
-    yield Step("Put it all on one page", [*words, *bench], folder / "report" / "report.html")
+        arguments = [str(model), *data, "--split", split, "--out", str(trace)]
+        yield Step(f"Record every exit's logits on the {split} texts", "record", arguments, trace)
+    yield from _decision_steps(folder, model, traces["calibration"], traces["test"], size)
+    yield from _engine_steps(folder, model, data, traces["test"], size, measure_export=not choices.fast)
 
 
-def prepare(folder: Path, choices: Mapping[str, Any]) -> None:
-    """Make the folder, or make sure that the one that is there was begun with the same choices.
-
-    Args:
-        folder: Where everything is written.
-        choices: What was asked for.
-    """
-    begun = read_json(folder / CHOICES)
-    if begun is None and folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
-        raise InputError(f"'{folder}' exists and is no quickstart; choose another folder with --out")
-    if begun is not None and begun != dict(choices):
-        raise InputError(f"'{folder}' was begun otherwise, with {_listed(begun)}; choose another folder with --out")
-    folder.mkdir(parents=True, exist_ok=True)
-    write_json(folder / CHOICES, dict(choices))
-    if not (folder / INPUT).exists():  # a job that was cut off knows its input by its time
-        write_text(folder / INPUT, "".join(json.dumps(row, ensure_ascii=False) + "\n" for row in _examples(choices)))
-
-
-def _examples(choices: Mapping[str, Any]) -> list[dict[str, str]]:
-    """Choose some texts to answer: of one's own data, the first of the test split."""
-    if choices["data"] == EMBEDDED:
-        return [{"text": text} for text in SENTENCES]
-    test = load_splits(choices["data"]).test
-    firsts = list(test.first)[: len(SENTENCES)]
-    if test.second is None:
-        return [{"text": text} for text in firsts]
-    return [{"text_a": first, "text_b": second} for first, second in zip(firsts, test.second, strict=False)]
+def _decision_steps(folder: Path, model: Path, calibration: Path, test: Path, size: Size) -> Iterator[Step]:
+    """Iterate over the steps from traces to a policy that was evaluated."""
+    arguments = [str(calibration), "--out", str(folder / "sweep")]
+    yield Step("Compare all strategies", "sweep", arguments, folder / "sweep" / "curves.json")
+    trace = [str(model), "--trace", str(calibration)]
+    yield Step(
+        "Choose the fastest policy that a guarantee allows",
+        "calibrate",
+        [*trace, "--max-drop", size.max_drop, "--risk", "accuracy"],
+        model / POLICY,
+        fallback=[*trace, "--speedup", "1.5"],
+    )
+    evaluation = folder / "evaluation.json"
+    arguments = [str(model), "--trace", str(test), "--out", str(evaluation)]
+    yield Step("Check the guarantee on the test texts", "evaluate", arguments, evaluation)
 
 
-def check_installed(encoder: str) -> None:
-    """Say what is missing before the first step, not at the tenth.
+def _engine_steps(
+    folder: Path, model: Path, data: Sequence[str], test: Path, size: Size, *, measure_export: bool
+) -> Iterator[Step]:
+    """Iterate over the steps from a policy to predictions, an export, timings and a report."""
+    answers, bench, page = folder / "answers.jsonl", folder / "bench", folder / REPORT / PAGE
+    arguments = [str(model), "--input", str(folder / INPUT), "--output", str(answers), "--resume"]
+    yield Step("Classify a few sentences", "predict", arguments, answers)
+    arguments = [str(model), *(data if measure_export else [])]
+    yield Step("Export it for ONNX Runtime", "export", arguments, model / "onnx" / MANIFEST)
+    arguments = [str(model), *data, *size.bench, "--out", str(bench), "--batch-sizes", "1", "32"]
+    yield Step("Measure wall-clock time", "bench", arguments, bench / "bench.json")
+    arguments = [str(model), *data, "--trace", str(test), "--out", str(page.parent)]
+    yield Step("Write the report", "report", [*arguments, "--bench", str(bench / "bench.json")], page)
+
+
+def check_requirements(encoder: str) -> None:
+    """Check that everything is installed before the first step, not at the tenth.
 
     Args:
         encoder: What is to be trained.
@@ -121,19 +138,49 @@ def check_installed(encoder: str) -> None:
 
     encoder_folder(encoder)
     for extra, packages in EXTRAS.items():
-        if any(find_spec(package) is None for package in packages):
-            raise MissingExtraError("the quickstart", extra)
+        check_installed(packages, "the quickstart", extra)
 
 
-def answers_in_words(path: Path, layers: int) -> list[str]:
-    """Say of every sentence where it left, and with what answer.
+def prepare(folder: Path, choices: Choices) -> None:
+    """Create the folder, or check that it was started with the same choices.
+
+    Args:
+        folder: Where everything is written.
+        choices: What was asked for.
+    """
+    started = read_json(folder / CHOICES)
+    if started is None and folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
+        raise InputError(f"'{folder}' exists and is not a quickstart; choose another folder with --out")
+    if started is not None and started != asdict(choices):
+        listed = ", ".join(f"{name} {value}" for name, value in started.items())
+        raise InputError(f"'{folder}' was started with {listed}; choose another folder with --out")
+    folder.mkdir(parents=True, exist_ok=True)
+    write_json(folder / CHOICES, asdict(choices))
+    if not (folder / INPUT).exists():  # predict --resume recognizes its input by the time of its last change
+        rows = _sentences(choices.data)
+        write_text(folder / INPUT, "".join(json.dumps(row, ensure_ascii=False) + "\n" for row in rows))
+
+
+def _sentences(data: str) -> list[dict[str, str]]:
+    """Return a few texts to classify: of other data than the embedded, the first of the test split."""
+    if data == EMBEDDED:
+        return [{"text": text} for text in SENTENCES]
+    test = load_splits(data).test
+    firsts = list(test.first)[: len(SENTENCES)]
+    if test.second is None:
+        return [{"text": text} for text in firsts]
+    return [{"text_a": first, "text_b": second} for first, second in zip(firsts, test.second, strict=False)]
+
+
+def describe_answers(path: Path, layers: int) -> list[str]:
+    """Show for every sentence how deep it went and how it was classified.
 
     Args:
         path: What `exitpoll predict` wrote.
         layers: How many layers the model has.
 
     Returns:
-        A line for each.
+        One line per sentence.
     """
     rows = [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()]
     width = max(len(str(row["predicted"])) for row in rows)
@@ -144,11 +191,6 @@ def answers_in_words(path: Path, layers: int) -> list[str]:
     ]
 
 
-def _percent(probability: Any) -> str:
-    """Write a probability, where there is one."""
+def _percent(probability: object) -> str:
+    """Format a probability, where there is one."""
     return f"{100 * probability:3.0f} %" if isinstance(probability, float) else ""
-
-
-def _listed(choices: Mapping[str, Any]) -> str:
-    """Write choices in a line."""
-    return ", ".join(f"{name} {value}" for name, value in choices.items())

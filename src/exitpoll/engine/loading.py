@@ -36,6 +36,8 @@ def load_model(
     if threads is not None and not 1 <= threads <= MOST_THREADS:
         raise InputError(f"threads {threads} must be between 1 and {MOST_THREADS}")
     model_folder = find_folder(folder, runtime)
+    if model_folder.is_file():
+        raise InputError(f"'{folder}' is a file; name the model folder")
     if not model_folder.exists() and (model_folder.parent.is_dir() or len(model_folder.parts) != 2):
         raise InputError(f"'{folder}' does not exist, and is not a name on the hub (owner/name)")
     if not (model_folder / MANIFEST).exists():

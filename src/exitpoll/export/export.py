@@ -41,6 +41,7 @@ class Delivered:
     texts: int = 0
     before: float | None = None  # the score of the full model
     after: float | None = None  # and of the full export
+    int8: bool = False
 
 
 def deliver(
@@ -81,7 +82,7 @@ def deliver(
     shutil.rmtree(work, ignore_errors=True)
     try:
         exported, prepared = _write(source, work, texts, int8, show)
-        delivered = Delivered(to, exported.runtime.name, source.policy)
+        delivered = Delivered(to, exported.runtime.name, source.policy, int8=int8)
         if texts is not None:
             delivered = _measure(source, exported, texts, about or {}, prepared, delivered, show)
         elif source.policy is not None:

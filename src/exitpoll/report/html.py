@@ -1,4 +1,4 @@
-"""One self-contained HTML page on a calibrated model: what it saves, what it promises, and text by text why."""
+"""One self-contained HTML page on a calibrated model: speed-up, guarantee, exits, and every text with its answers."""
 
 from __future__ import annotations
 
@@ -6,52 +6,53 @@ import json
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property, partial
-from importlib.util import find_spec
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
 
 from exitpoll.benchmark.timing import FULL, PLAIN, Benchmark, Timing
 from exitpoll.data.batching import Text
-from exitpoll.decide.analysis import auroc, disagreement, static_exit
+from exitpoll.decide.analysis import auroc, disagreement
 from exitpoll.decide.compare import Comparison, compare
 from exitpoll.decide.evaluate import Evaluation, evaluate
-from exitpoll.decide.metrics import MULTI_LABEL, REGRESSION, SINGLE_LABEL, predictions
+from exitpoll.decide.metrics import REGRESSION
 from exitpoll.decide.policy import Policy
 from exitpoll.decide.sweep import sweep
 from exitpoll.decide.trace import Trace
-from exitpoll.errors import InputError, MissingExtraError
+from exitpoll.errors import InputError, check_installed
 from exitpoll.files import write_text
 from exitpoll.report.plots import as_svg, draw_agreement, draw_curves, draw_depths, draw_exits, draw_parts, save
-from exitpoll.report.wording import describe, not_finite, same_texts, verdict
+from exitpoll.report.texts import text_table
+from exitpoll.report.wording import describe_calibration, note_not_finite, note_same_texts, verdict
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-PAGE = "report.html"
-MARK = '<meta name="generator" content="exitpoll report">'  # by which to tell a page of ours
-TITLES = {
-    "curves": "Score against speed-up, for every strategy; the tables below have the figures",
-    "depths": "Share of texts that left after each layer",
-    "exits": "Score and AUROC of every exit; the table below has the figures",
-    "agreement": "Share of texts on which two exits say the same",
-    "parts": "Where the time goes, by runtime and batch size",
+PAGE = "report.html"  # the file that is written
+TEMPLATE = "page.html"  # includes page.css and page.js
+GENERATOR = '<meta name="generator" content="exitpoll report">'  # marks a page that may be replaced
+TITLES = {  # of the figures, for screen readers
+    "curves": "Score against speed-up for every strategy; the tables below hold the numbers",
+    "depths": "Share of texts that exit after every layer",
+    "exits": "Score and AUROC of every exit; the table below holds the numbers",
+    "agreement": "Share of texts on which two exits give the same answer",
+    "parts": "Wall-clock time by part of the engine, runtime and batch size",
 }
-VERSIONS = ("exitpoll", "torch", "transformers", "onnxruntime")
-MOST_TEXTS = 2000  # shown one by one
-LONGEST = 400  # characters of a text that are shown
+ABOUT = ("data", "split", "runtime", "fingerprint", "threads", "device")  # metadata of the trace that the page lists,
+VERSIONS = ("exitpoll", "torch", "transformers", "onnxruntime")  # and versions of packages
+WAYS = (PLAIN, "torch.compile", "full graph", FULL, "engine", "static", "whole batch waits")  # as the page orders them
 
 
 @dataclass(frozen=True)
-class Material:
-    """What a report is made of."""
+class Report:
+    """What a report shows."""
 
     name: str  # of the model
     label_names: Sequence[str]
     policy: Policy
-    trace: Trace  # of texts that calibration has not seen, with labels
+    trace: Trace  # of held-out texts, with labels
     texts: Sequence[Text]
     comparison: Comparison
     evaluation: Evaluation
@@ -59,15 +60,58 @@ class Material:
     benchmark: Benchmark | None = None
 
     @cached_property
-    def exits(self) -> dict[str, NDArray]:
-        """Every exit's score and, for classes, how well its confidence tells right from wrong: (exits,) each."""
-        found = {self.comparison.metric: np.array([each.score for each in self.comparison.static_exits])}
+    def exit_scores(self) -> dict[str, NDArray]:
+        """Every exit's score and, for classes, how well its confidence separates right from wrong, (exits,)."""
+        scores = {self.comparison.metric: np.array([point.score for point in self.comparison.static_exits])}
         if self.trace.problem_type != REGRESSION:
-            found["AUROC of its confidence"] = auroc(self.trace)
-        return found
+            scores["AUROC of its confidence"] = auroc(self.trace)
+        return scores
 
 
-def gather(
+@dataclass(frozen=True)
+class TimingRow:
+    """One row of the table of wall-clock times."""
+
+    runtime: str
+    way: str
+    speeds: Sequence[float | None]  # times as fast as plain transformers, by batch size
+
+
+def check_requirements() -> None:
+    """Check that Jinja and matplotlib are installed, before any work is done."""
+    check_installed(["jinja2", "matplotlib"], "writing a report", "plots")
+
+
+def check_report_folder(folder: Path) -> None:
+    """Refuse to write over anything but an older report.
+
+    Args:
+        folder: The folder to write to.
+    """
+    if folder.exists() and not folder.is_dir():
+        raise InputError(f"'{folder}' is not a folder; name one for the report")
+    page = folder / PAGE
+    ours = page.is_file() and GENERATOR in page.read_text(encoding="utf-8", errors="replace")
+    if folder.is_dir() and any(folder.iterdir()) and not ours:
+        raise InputError(f"'{folder}' exists and is not an exitpoll report; choose another folder")
+
+
+def check_same_texts(labels: NDArray | None, about: Mapping[str, object], trace: Trace) -> None:
+    """Refuse a trace of other texts than were read, as far as names and labels tell.
+
+    Args:
+        labels: The labels of the texts.
+        about: The metadata of the texts.
+        trace: The trace.
+    """
+    for name in ("data", "split"):
+        if trace.about.get(name) not in (None, about.get(name)):
+            raise InputError(f"the trace is of {name} {trace.about[name]}, and {name} {about.get(name)} was read")
+    if labels is not None and trace.labels is not None and not np.array_equal(labels, trace.labels):
+        raise InputError("the trace is of other texts than were read: their labels differ")
+
+
+def build_report(
     name: str,
     label_names: Sequence[str],
     policy: Policy,
@@ -76,243 +120,133 @@ def gather(
     *,
     notes: Sequence[str] = (),
     benchmark: Benchmark | None = None,
-) -> Material:
-    """Work out what a report tells.
+) -> Report:
+    """Compute what a report shows.
 
     Args:
         name: What to call the model.
         label_names: Its classes.
-        policy: When texts leave.
-        trace: What every exit said of the texts, with labels.
+        policy: When texts exit.
+        trace: Every exit's logits on the texts, with labels.
         texts: The texts, in the order of the trace.
-        notes: What a reader should know of the texts.
-        benchmark: What `exitpoll bench` found, if it was run.
+        notes: What a reader should know about the texts.
+        benchmark: The result of `exitpoll bench`, if there is one.
 
     Returns:
-        All that the page is made of.
+        The report, to be written by `write_report`.
     """
     if trace.labels is None:
-        raise InputError("a report says how often exits are right, and these texts have no labels")
+        raise InputError("a report shows how often exits are right, and these texts have no labels")
     if len(texts) != len(trace):
-        raise InputError(f"the trace is of {len(trace)} texts, and {len(texts)} were read: not the same")
-    check_installed()
+        raise InputError(f"the trace is of {len(trace)} texts, and {len(texts)} were read")
+    check_requirements()
     comparison = compare(trace, sweep(trace))
     evaluation = evaluate(trace, policy)
-    return Material(name, label_names, policy, trace, texts, comparison, evaluation, notes, benchmark)
+    return Report(name, label_names, policy, trace, texts, comparison, evaluation, notes, benchmark)
 
 
-def write_report(material: Material, folder: Path) -> Path:
+def write_report(report: Report, folder: Path) -> Path:
     """Write the page, and its figures as PNG and SVG beside it.
 
     Args:
-        material: What it tells.
+        report: What it shows.
         folder: The folder to write to.
 
     Returns:
         The page's path.
     """
-    check_installed()
+    check_requirements()
     from jinja2 import Environment, PackageLoader, StrictUndefined
 
-    check_place(folder)
+    check_report_folder(folder)
     folder.mkdir(parents=True, exist_ok=True)
-    figures = _figures(material)
+    figures = _figures(report)
     for name, draw in figures.items():
-        for kind in ("png", "svg"):
-            save(draw(), folder / f"{name}.{kind}")
+        for suffix in ("png", "svg"):
+            save(draw(), folder / f"{name}.{suffix}")
     environment = Environment(
         loader=PackageLoader("exitpoll.report"), autoescape=True, undefined=StrictUndefined, trim_blocks=True
     )
-    page = environment.get_template(PAGE).render(
-        **_content(material), figures={name: as_svg(draw, name, TITLES[name]) for name, draw in figures.items()}
-    )
-    write_text(folder / PAGE, page)
+    svgs = {name: as_svg(draw, name, TITLES[name]) for name, draw in figures.items()}
+    write_text(folder / PAGE, environment.get_template(TEMPLATE).render(**_content(report), figures=svgs))
     return folder / PAGE
 
 
-def check_installed() -> None:
-    """Say what is missing, before any work is done."""
-    if find_spec("jinja2") is None or find_spec("matplotlib") is None:
-        raise MissingExtraError("writing a report", "plots")
-
-
-def check_place(folder: Path) -> None:
-    """Refuse to write over anything but an older report.
-
-    Args:
-        folder: The folder to write to.
-    """
-    page = folder / PAGE
-    if folder.exists() and not folder.is_dir():
-        raise InputError(f"'{folder}' is no folder; name one for the report")
-    ours = page.is_file() and MARK in page.read_text(encoding="utf-8", errors="replace")
-    if folder.is_dir() and any(folder.iterdir()) and not ours:
-        raise InputError(f"'{folder}' exists and is no report of exitpoll; choose another folder")
-
-
-def _figures(material: Material) -> dict[str, Callable[[], Figure]]:
-    """List the pictures, each with how to draw it."""
-    ours, trace, layers = material.evaluation.rows[0], material.trace, tuple(material.trace.exit_layers)
-    scores = material.exits
-    found: dict[str, Callable[[], Figure]] = {
-        "curves": partial(draw_curves, material.comparison, (ours.speedup, ours.score.value)),
-        "depths": partial(draw_depths, material.evaluation.depths),
+def _figures(report: Report) -> dict[str, Callable[[], Figure]]:
+    """Return how to draw the figures, by name."""
+    ours, exit_layers = report.evaluation.rows[0], tuple(report.trace.exit_layers)
+    figures: dict[str, Callable[[], Figure]] = {
+        "curves": partial(draw_curves, report.comparison, (ours.speedup, ours.score.value)),
+        "depths": partial(draw_depths, report.evaluation.depths),
+        "exits": partial(draw_exits, exit_layers, report.exit_scores),
     }
-    if trace.problem_type != REGRESSION:
-        found["agreement"] = partial(draw_agreement, layers, 1 - disagreement(trace))
-    found["exits"] = partial(draw_exits, layers, scores)
-    if material.benchmark is not None:
-        found["parts"] = partial(draw_parts, material.benchmark)
-    return found
+    if report.trace.problem_type != REGRESSION:
+        figures["agreement"] = partial(draw_agreement, exit_layers, 1 - disagreement(report.trace))
+    if report.benchmark is not None:
+        figures["parts"] = partial(draw_parts, report.benchmark)
+    return figures
 
 
-def _content(material: Material) -> dict[str, Any]:
-    """Give the words and tables of the page."""
-    rows = {row.name: row for row in material.evaluation.rows}
-    about, warnings = material.trace.about, same_texts(material.policy, material.trace.about)
-    known = ("data", "split", "runtime", "fingerprint", "threads", "device", *VERSIONS)
+def _content(report: Report) -> dict[str, object]:
+    """Return the sentences and tables of the page."""
+    trace, policy, evaluation, benchmark = report.trace, report.policy, report.evaluation, report.benchmark
+    rows = {row.name: row for row in evaluation.rows}
+    calibrated_here = note_same_texts(policy, trace.about)
+    table = text_table(report.texts, trace, policy, report.label_names)
     return {
-        "mark": MARK,
-        "values": material.trace.problem_type == REGRESSION,
-        "name": material.name,
-        "layers": list(material.trace.exit_layers),
-        "unseen": material.policy.certificate is not None and not warnings,
-        "calibrated_on": _place(material.policy),
-        "warnings": [*warnings, *not_finite(material.trace)],
-        "exits": {name: values.tolist() for name, values in material.exits.items()},
-        "shown": min(MOST_TEXTS, len(material.trace)),
-        "metric": material.evaluation.metric,
-        "count": material.evaluation.texts,
+        "generator": GENERATOR,
+        "name": report.name,
+        "layers": list(trace.exit_layers),
+        "regression": trace.problem_type == REGRESSION,
+        "held_out": policy.certificate is not None and not calibrated_here,
+        "calibrated_on": " ".join(name for name in (policy.source.data, policy.source.split) if name),
+        "warnings": [*calibrated_here, *note_not_finite(trace)],
+        "guarantee": _describe_guarantee(policy),
+        "verdict": verdict(evaluation, policy),
+        "metric": evaluation.metric,
+        "count": evaluation.texts,
+        "shown": len(table["rows"]),
         "ours": rows["policy"],
         "full": rows["full model"],
-        "rows": material.evaluation.rows,
-        "guarantee": _guarantee_lines(material.policy),
-        "verdict": verdict(material.evaluation, material.policy),
-        "notes": material.notes,
-        "about": {name: about[name] for name in known if about.get(name) is not None},
-        "policy": json.dumps(material.policy.to_dict(), indent=1, ensure_ascii=False),
-        "clock": None if material.benchmark is None else _clock(material.benchmark),
-        "benchmark": material.benchmark,
-        "fastest": None if material.benchmark is None else _fastest(material.benchmark),
-        "data": json.dumps(_rows(material), ensure_ascii=False, separators=(",", ":")).replace("<", "\\u003c"),
+        "rows": evaluation.rows,
+        "exit_scores": {name: scores.tolist() for name, scores in report.exit_scores.items()},
+        "notes": report.notes,
+        "about": {name: trace.about[name] for name in (*ABOUT, *VERSIONS) if trace.about.get(name) is not None},
+        "policy": json.dumps(policy.to_dict(), indent=1, ensure_ascii=False),
+        "benchmark": benchmark,
+        "batch_sizes": [] if benchmark is None else _batch_sizes(benchmark),
+        "timings": [] if benchmark is None else _timing_rows(benchmark),
+        "fastest": None if benchmark is None else _fastest(benchmark),
+        "table": json.dumps(table, ensure_ascii=False, separators=(",", ":")).replace("<", "\\u003c"),
     }
 
 
-def _guarantee_lines(policy: Policy) -> list[str]:
+def _describe_guarantee(policy: Policy) -> list[str]:
     """Describe what is guaranteed, if anything is."""
     if policy.certificate is None:
         return [f"{policy.name}: never calibrated, so nothing is guaranteed"]
-    return describe(policy, "the calibration texts")
+    return describe_calibration(policy, "the calibration texts")
 
 
-def _place(policy: Policy) -> str | None:
-    """Name the texts that a policy was calibrated on."""
-    return " ".join(name for name in (policy.source.data, policy.source.split) if name) or None
+def _batch_sizes(benchmark: Benchmark) -> list[int]:
+    """List the batch sizes that were timed."""
+    return list(dict.fromkeys(timing.batch_size for timing in benchmark.timings))
 
 
-def _clock(benchmark: Benchmark) -> list[dict[str, Any]]:
-    """Tabulate wall-clock time: a row for each runtime and way, a column for each batch size."""
-    sizes = list(dict.fromkeys(each.batch_size for each in benchmark.timings))
-    ways = (PLAIN, "torch.compile", "full graph", FULL, "engine", "static", "whole batch waits")
-    found = []
-    for runtime in dict.fromkeys(each.runtime for each in benchmark.timings):
-        for way in ways:
-            timings = [each for each in benchmark.timings if (each.runtime, each.way) == (runtime, way)]
-            if timings:
-                speeds = {each.batch_size: each.against_plain for each in timings}
-                row = {"runtime": runtime, "way": way, "speeds": [speeds.get(size) for size in sizes], "sizes": sizes}
-                found.append(row)
-    return found
+def _timing_rows(benchmark: Benchmark) -> list[TimingRow]:
+    """Tabulate wall-clock time: a row for every runtime and way, a column for every batch size."""
+    speeds: dict[tuple[str, str], dict[int, float]] = {}
+    for timing in benchmark.timings:
+        speeds.setdefault((timing.runtime, timing.way), {})[timing.batch_size] = timing.against_plain
+    return [
+        TimingRow(runtime, way, [speeds[runtime, way].get(size) for size in _batch_sizes(benchmark)])
+        for runtime in dict.fromkeys(timing.runtime for timing in benchmark.timings)
+        for way in WAYS
+        if (runtime, way) in speeds
+    ]
 
 
 def _fastest(benchmark: Benchmark) -> Timing:
-    """Find where the engine is furthest ahead of plain transformers."""
-    return max((each for each in benchmark.timings if each.way == "engine"), key=lambda each: each.against_plain)
-
-
-# ---- text by text ---------------------------------------------------------------------------------------------------
-
-
-def _rows(material: Material) -> dict[str, Any]:
-    """Give what the page's script shows: every text, what each exit said of it, where it left."""
-    trace, policy = material.trace, material.policy
-    shown = np.unique(np.linspace(0, len(trace) - 1, min(MOST_TEXTS, len(trace))).astype(int))
-    part = trace.select(shown)
-    decisions, full = policy.decide(part), static_exit(part, -1)
-    said = predictions(np.asarray(part.logits), trace.problem_type)  # (texts, exits), or (texts, exits, labels)
-    names = _Names(material.label_names, trace.problem_type)
-    assert part.labels is not None
-    rows = [
-        {
-            "text": _shortened(material.texts[number]),
-            "gold": names(part.labels[row]),
-            "said": [names(each) for each in said[row]],
-            "exit": int(decisions.exit[row]),
-            "answer": names(decisions.answer[row]),
-            "full": names(full.answer[row]),
-        }
-        for row, number in enumerate(shown)
-    ]
-    return {
-        "rows": rows,
-        "answers": names.answers,
-        "signs": names.signs,
-        "layers": list(trace.exit_layers),
-        "values": trace.problem_type == REGRESSION,
-    }
-
-
-class _Names:
-    """Number what exits say, and find a short sign for each."""
-
-    def __init__(self, label_names: Sequence[str], problem_type: str) -> None:
-        """Start with the classes."""
-        self.label_names, self.problem_type = label_names, problem_type
-        self.answers: list[str] = list(label_names) if problem_type == SINGLE_LABEL else []
-        self._numbers: dict[Any, int] = {}  # of sets of labels and of values, as they come up
-
-    def __call__(self, answer: NDArray) -> int:
-        """Give the number of an answer."""
-        if self.problem_type == SINGLE_LABEL:
-            return int(answer)
-        if self.problem_type == MULTI_LABEL:
-            key: Any = tuple(bool(each) for each in answer)
-            name = ", ".join(label for label, yes in zip(self.label_names, key, strict=True) if yes) or "(none)"
-        else:
-            key = name = f"{float(answer):.2f}"
-        if key not in self._numbers:
-            self._numbers[key] = len(self.answers)
-            self.answers.append(name)
-        return self._numbers[key]
-
-    @property
-    def signs(self) -> list[str]:
-        """The shortest beginnings that tell classes apart; none for sets of labels and values."""
-        if self.problem_type != SINGLE_LABEL:
-            return []
-        for length in (1, 2, 3):
-            signs = [name[:length].upper() for name in self.answers]
-            if len(set(signs)) == len(signs):
-                return signs
-        return [str(number) for number in range(len(self.answers))]
-
-
-def _shortened(text: Text) -> str:
-    """Show a text, or a pair, in at most so many characters."""
-    whole = text if isinstance(text, str) else " ⏐ ".join(text)
-    return whole if len(whole) <= LONGEST else whole[:LONGEST] + " …"
-
-
-def check_same_texts(labels: NDArray | None, about: Mapping[str, Any], trace: Trace) -> None:
-    """Refuse a trace of other texts than were read, as far as can be told.
-
-    Args:
-        labels: The labels of the texts.
-        about: What else is known of them.
-        trace: The trace.
-    """
-    for name in ("data", "split"):
-        if trace.about.get(name) not in (None, about.get(name)):
-            raise InputError(f"the trace is of {name} {trace.about[name]}, and {name} {about.get(name)} was read")
-    if labels is not None and trace.labels is not None and not np.array_equal(labels, trace.labels):
-        raise InputError("the trace is of other texts than were read: their labels differ")
+    """Return the timing of the engine that is furthest ahead of plain transformers."""
+    timings = [timing for timing in benchmark.timings if timing.way == "engine"]
+    return max(timings, key=lambda timing: timing.against_plain)

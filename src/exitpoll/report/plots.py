@@ -1,7 +1,7 @@
-"""Figures, drawn by matplotlib (the extra `plots`): each a function from figures found to a picture.
+"""Figures, drawn by matplotlib (the extra `plots`).
 
-`save` writes a picture as PNG or SVG. `as_svg` gives one for a web page: its ink takes the colour of the page's text,
-so that it can be read on light and dark. Lines differ in dashes and markers too, so colour is never all there is.
+`save` writes a figure as PNG or SVG; `as_svg` returns one for a web page, in the colour of the page's text, so that it
+is legible on light and dark backgrounds. Lines differ in dashes and markers too, so that colour never matters alone.
 """
 
 from __future__ import annotations
@@ -10,113 +10,159 @@ import io
 import re
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
 
+from exitpoll.benchmark.timing import PLAIN, Benchmark
 from exitpoll.decide.compare import Comparison
 from exitpoll.decide.sweep import front_of
-from exitpoll.errors import MissingExtraError
+from exitpoll.errors import check_installed
 from exitpoll.files import write_bytes
 
 if TYPE_CHECKING:
+    from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-    from exitpoll.benchmark.timing import Benchmark
-
-COLORS = (  # of lines and bars; each at least 3 : 1 against white and against the dark page
+COLORS = (  # of lines and bars; contrast of 3 : 1 or more against white and against the dark page
     *("#4a80b8", "#1f93b3", "#2a8f3d", "#a3871a", "#e0566a", "#b8508f"),
     *("#c46210", "#64933f", "#a8668a", "#2f9484", "#8a8a22", "#7a6ff0"),
 )
 DASHES = ("-", "--", "-.", ":", (0, (5, 1)), (0, (3, 1, 1, 1)))
-_INK = "#010203"  # stands for the colour of the page's text
+HATCHES = ("", "//", "..", "\\\\", "xx", "--", "oo")
+_INK = "#010203"  # placeholder for the colour of the page's text
+
+
+def check_can_draw() -> None:
+    """Check that matplotlib is installed."""
+    check_installed(["matplotlib"], "drawing figures", "plots")
+
+
+# ---- score against speed-up -----------------------------------------------------------------------------------------
 
 
 def draw_curves(comparison: Comparison, chosen: tuple[float, float] | None = None) -> Figure:
     """Draw score against speed-up: every strategy's front, the static exits, the full model, the oracles.
 
     Args:
-        comparison: What a sweep found.
+        comparison: The result of a sweep.
         chosen: Speed-up and score of a policy, to be marked.
 
     Returns:
-        The picture.
+        The figure.
     """
     figure = new_figure((9, 5.5))
     axes = figure.subplots()
-    for number, name in enumerate(comparison.best_scores):
-        curves = [curve for curve in comparison.curves if curve.strategy == name]
-        speedup = np.concatenate([curve.speedup for curve in curves])
-        score = np.concatenate([curve.score for curve in curves])
-        front = front_of(speedup, score)[::-1]  # by rising speed-up
-        # A step: the best score at that speed-up or faster.
-        style: dict[str, Any] = {"color": COLORS[number % 12], "linestyle": DASHES[number % 6]}
-        if number >= len(DASHES):
-            style |= {"marker": "ox+sd*"[number % 6], "markevery": 0.12, "markersize": 4}
-        axes.step(speedup[front], 100 * score[front], where="pre", label=name, linewidth=1.3, **style)
-    static, ink = comparison.static_exits, axes.spines["left"].get_edgecolor()
-    places = [each.speedup for each in static], [100 * each.score for each in static]
-    axes.plot(*places, ".:", color=ink, label="static exit", markersize=6, linewidth=1)
-    axes.axhline(100 * comparison.full_score, color="grey", linewidth=0.8, label="full model")
-    fastest, (low, high) = max(4.5, min(6.0, static[0].speedup)), _range(comparison)
-    for each, marker in zip(comparison.oracles, "^vD", strict=False):  # at the edge if they are beyond it
-        place = min(each.speedup, fastest), float(np.clip(100 * each.score, low, high))
-        label = f"{each.name} ({100 * each.score:.1f} at {each.speedup:.1f}×)"
-        axes.plot(*place, marker, color=ink, label=label, linestyle="none", clip_on=False)
-    if chosen is not None:
-        place = min(chosen[0], fastest), float(np.clip(100 * chosen[1], low, high))
-        label = f"this policy ({100 * chosen[1]:.1f} at {chosen[0]:.2f}×)"
-        star: dict[str, Any] = {"marker": "*", "color": "#e0566a", "markeredgecolor": ink, "markersize": 15}
-        axes.plot(*place, label=label, linestyle="none", clip_on=False, zorder=5, **star)
+    fastest, (low, high) = max(4.5, min(6.0, comparison.static_exits[0].speedup)), _score_range(comparison)
     axes.set_xlim(1, fastest)
     axes.set_ylim(low, high)
+    for number, name in enumerate(comparison.best_scores):
+        _draw_front(axes, comparison, name, number)
+    _draw_reference_points(axes, comparison, chosen)
     axes.set_xlabel("speed-up (layers of the model ÷ mean depth)")
-    axes.set_ylabel(f"{comparison.metric}, %")
+    axes.set_ylabel(f"{comparison.metric} (%)")
     texts = " ".join(str(comparison.about.get(name, "")) for name in ("data", "split")).strip()
-    title = f"best score at a speed-up or faster: {texts + ', ' if texts else ''}{comparison.texts} texts"
+    title = f"best score at or above a speed-up: {texts + ', ' if texts else ''}{comparison.texts} texts"
     axes.set_title(title, fontsize=11, parse_math=False)  # names of files may have dollar signs
     axes.grid(alpha=0.3)
     figure.legend(fontsize=8, loc="outside right upper")
     return figure
 
 
+def _draw_front(axes: Axes, comparison: Comparison, strategy: str, number: int) -> None:
+    """Draw the best score of a strategy at or above every speed-up, as steps."""
+    curves = [curve for curve in comparison.curves if curve.strategy == strategy]
+    speedup = np.concatenate([curve.speedup for curve in curves])
+    score = np.concatenate([curve.score for curve in curves])
+    front = front_of(speedup, score)[::-1]  # by rising speed-up
+    style: dict[str, object] = {"color": COLORS[number % 12], "linestyle": DASHES[number % 6], "linewidth": 1.3}
+    if number >= len(DASHES):
+        style |= {"marker": "ox+sd*"[number % 6], "markevery": 0.12, "markersize": 4}
+    axes.step(speedup[front], 100 * score[front], where="pre", label=strategy, **style)
+
+
+def _draw_reference_points(axes: Axes, comparison: Comparison, chosen: tuple[float, float] | None) -> None:
+    """Draw static exits, the full model, the oracles and the chosen policy; points beyond the axes at their edge."""
+    ink, fastest, (low, high) = axes.spines["left"].get_edgecolor(), axes.get_xlim()[1], axes.get_ylim()
+    static = comparison.static_exits
+    speedups, scores = [point.speedup for point in static], [100 * point.score for point in static]
+    axes.plot(speedups, scores, ".:", color=ink, label="static exit", markersize=6, linewidth=1)
+    axes.axhline(100 * comparison.full_score, color="grey", linewidth=0.8, label="full model")
+
+    def inside(speedup: float, score: float) -> tuple[float, float]:
+        return min(speedup, fastest), float(np.clip(100 * score, low, high))
+
+    for oracle, marker in zip(comparison.oracles, "^vD", strict=False):
+        label = f"{oracle.name} ({100 * oracle.score:.1f} at {oracle.speedup:.1f}×)"
+        place = inside(oracle.speedup, oracle.score)
+        axes.plot(*place, marker, label=label, color=ink, linestyle="none", clip_on=False)
+    if chosen is not None:
+        label = f"this policy ({100 * chosen[1]:.1f} at {chosen[0]:.2f}×)"
+        axes.plot(
+            *inside(*chosen),
+            "*",
+            label=label,
+            color="#e0566a",
+            markeredgecolor=ink,
+            markersize=15,
+            linestyle="none",
+            clip_on=False,
+            zorder=5,
+        )
+
+
+def _score_range(comparison: Comparison) -> tuple[float, float]:
+    """Return the range of scores worth showing: down to the lowest best score of a strategy, with a margin."""
+    scores = [score for best in comparison.best_scores.values() for score in best if not np.isnan(score)]
+    low, high = min([*scores, comparison.full_score]), max([*scores, comparison.full_score])
+    low = max(low, high - 3 * (high - float(np.median(scores or [high]))) - 0.02)
+    margin = 0.08 * (high - low) + 0.002
+    return 100 * (low - margin), 100 * (high + margin)
+
+
+# ---- other figures --------------------------------------------------------------------------------------------------
+
+
 def draw_parts(benchmark: Benchmark) -> Figure:
-    """Draw where the engine's time goes, for every runtime and batch size, beside plain transformers.
+    """Draw the engine's time by part, for every runtime and batch size, relative to plain transformers.
 
     Args:
         benchmark: What was timed.
 
     Returns:
-        The picture.
+        The figure.
     """
-    figure = new_figure((9, 1.2 + 0.32 * len(benchmark.breakdowns)))
+    breakdowns = benchmark.breakdowns
+    figure = new_figure((9, 1.2 + 0.32 * len(breakdowns)))
     axes = figure.subplots()
-    names = [f"{each.runtime}, {each.batch_size} at a time" for each in benchmark.breakdowns]
-    plain = {each.batch_size: each.milliseconds for each in benchmark.timings if each.way == "plain transformers"}
+    names = [f"{breakdown.runtime}, batch size {breakdown.batch_size}" for breakdown in breakdowns]
+    plain = {timing.batch_size: timing.milliseconds for timing in benchmark.timings if timing.way == PLAIN}
     left = np.zeros(len(names))
-    hatches = ("", "//", "..", "\\\\", "xx", "--", "oo")
-    for number, part in enumerate(benchmark.breakdowns[0].milliseconds):
-        shares = [100 * each.milliseconds[part] / plain[each.batch_size] for each in benchmark.breakdowns]
-        look: dict[str, Any] = {"color": COLORS[number], "hatch": hatches[number % 7], "edgecolor": "white"}
-        axes.barh(names, shares, left=left, label=part, height=0.7, linewidth=0, **look)
+    for number, part in enumerate(breakdowns[0].milliseconds):
+        shares = [100 * breakdown.milliseconds[part] / plain[breakdown.batch_size] for breakdown in breakdowns]
+        color, hatch = COLORS[number], HATCHES[number % len(HATCHES)]
+        axes.barh(
+            names, shares, left=left, label=part, height=0.7, linewidth=0, color=color, hatch=hatch, edgecolor="white"
+        )
         left += shares
     axes.invert_yaxis()
-    axes.set_xlabel("time a text, in % of what plain transformers takes at the same batch size")
-    axes.set_title(f"where the time goes: {benchmark.texts} texts of {benchmark.mean_tokens:.0f} tokens", fontsize=11)
+    axes.set_xlabel("wall-clock time per text, in % of plain transformers at the same batch size")
+    length = f"{benchmark.mean_tokens:.0f} tokens on average"
+    axes.set_title(f"wall-clock time by part of the engine: {benchmark.texts} texts, {length}", fontsize=11)
     axes.grid(alpha=0.3, axis="x")
     axes.legend(fontsize=8, ncols=2, loc="lower right")
     return figure
 
 
 def draw_depths(depths: Mapping[int, int]) -> Figure:
-    """Draw how many texts left after each layer.
+    """Draw the share of texts that exit after every layer.
 
     Args:
-        depths: Layers with an exit, and how many texts left there.
+        depths: The number of texts by the layer of their exit.
 
     Returns:
-        The picture.
+        The figure.
     """
     figure = new_figure((6.4, 3.2))
     axes = figure.subplots()
@@ -124,27 +170,30 @@ def draw_depths(depths: Mapping[int, int]) -> Figure:
     shares = [100 * count / max(total, 1) for count in depths.values()]
     bars = axes.bar([str(layer) for layer in depths], shares, color=COLORS[0])
     axes.bar_label(bars, [f"{share:.0f}" for share in shares], fontsize=8)
-    axes.set_xlabel("layers run")
-    axes.set_ylabel("share of texts, %")
+    axes.margins(y=0.1)  # room for the labels
+    axes.set_xlabel("exit after layer")
+    axes.set_ylabel("texts (%)")
     return figure
 
 
-def draw_exits(layers: Sequence[int], scores: Mapping[str, NDArray]) -> Figure:
-    """Draw how good every exit is.
+def draw_exits(exit_layers: Sequence[int], scores: Mapping[str, NDArray]) -> Figure:
+    """Draw how good every exit is by itself.
 
     Args:
-        layers: The layer of each exit.
-        scores: What is measured, and by exit, (exits,), how well.
+        exit_layers: The layers of the exits.
+        scores: By the name of what is measured, the scores of the exits, (exits,).
 
     Returns:
-        The picture.
+        The figure.
     """
     figure = new_figure((6.4, 3.2))
     axes = figure.subplots()
     for number, (name, values) in enumerate(scores.items()):
-        look: dict[str, Any] = {"color": COLORS[number], "linestyle": DASHES[number], "marker": "os^"[number]}
-        axes.plot(layers, 100 * np.asarray(values), label=name, **look)
-    axes.set_xticks(layers)
+        line, marker = DASHES[number], "os^"[number]
+        axes.plot(
+            exit_layers, 100 * np.asarray(values), label=name, color=COLORS[number], linestyle=line, marker=marker
+        )
+    axes.set_xticks(exit_layers)
     axes.set_xlabel("exit after layer")
     axes.set_ylabel("%")
     axes.grid(alpha=0.3)
@@ -152,94 +201,80 @@ def draw_exits(layers: Sequence[int], scores: Mapping[str, NDArray]) -> Figure:
     return figure
 
 
-def draw_agreement(layers: Sequence[int], agreement: NDArray) -> Figure:
-    """Draw on how many texts two exits say the same.
+def draw_agreement(exit_layers: Sequence[int], agreement: NDArray) -> Figure:
+    """Draw the share of texts on which two exits give the same answer.
 
     Args:
-        layers: The layer of each exit.
-        agreement: (exits, exits), as shares.
+        exit_layers: The layers of the exits.
+        agreement: The shares, (exits, exits).
 
     Returns:
-        The picture.
+        The figure.
     """
     figure = new_figure((6.4, 5.2))
     axes = figure.subplots()
     low = float(agreement.min())
     axes.imshow(agreement, cmap="Blues", vmin=low - 0.05, vmax=1.05)
     for row, column in np.ndindex(*agreement.shape):
-        dark = agreement[row, column] > (low + 1) / 2
-        shade = "white" if dark else "black"
-        axes.text(column, row, f"{100 * agreement[row, column]:.0f}", ha="center", va="center", fontsize=7, color=shade)
-    axes.set_xticks(range(len(layers)), [str(layer) for layer in layers])
-    axes.set_yticks(range(len(layers)), [str(layer) for layer in layers])
+        share = agreement[row, column]
+        color = "white" if share > (low + 1) / 2 else "black"
+        axes.text(column, row, f"{100 * share:.0f}", ha="center", va="center", fontsize=7, color=color)
+    axes.set_xticks(range(len(exit_layers)), [str(layer) for layer in exit_layers])
+    axes.set_yticks(range(len(exit_layers)), [str(layer) for layer in exit_layers])
     axes.set_xlabel("exit after layer")
     axes.set_ylabel("exit after layer")
     return figure
 
 
-def save(figure: Figure, path: Path) -> None:
-    """Write a picture, whole or not at all.
-
-    Args:
-        figure: The picture.
-        path: The file to write; its ending says whether PNG or SVG.
-    """
-    picture = io.BytesIO()
-    figure.savefig(picture, dpi=150, format=path.suffix.removeprefix("."))
-    write_bytes(path, picture.getvalue())
-
-
-def as_svg(draw: Callable[[], Figure], name: str, title: str) -> str:
-    """Draw a picture for a web page.
-
-    Args:
-        draw: Draws it.
-        name: Tells its parts from those of other pictures on the page.
-        title: What it shows, for those who cannot see it.
-
-    Returns:
-        An <svg> element.
-    """
-    check_installed()
-    import matplotlib as mpl
-
-    inks = ("text.color", "axes.edgecolor", "axes.labelcolor", "xtick.color", "ytick.color")
-    settings = dict.fromkeys(inks, _INK) | {"svg.fonttype": "none", "svg.hashsalt": name, "legend.framealpha": 0.0}
-    picture = io.StringIO()
-    with mpl.rc_context(settings):
-        draw().savefig(picture, format="svg", transparent=True, metadata={"Date": None})
-    svg = picture.getvalue()
-    svg = re.sub(r'(\bid="|href="#|url\(#)', rf"\1{name}-", svg[svg.index("<svg") :])
-    return svg.replace(_INK, "currentColor").replace("<svg", f'<svg role="img" aria-label="{title}"', 1)
+# ---- files and web pages --------------------------------------------------------------------------------------------
 
 
 def new_figure(size: tuple[float, float]) -> Figure:
-    """Start a picture.
+    """Return an empty figure.
 
     Args:
         size: Width and height in inches.
 
     Returns:
-        An empty picture.
+        The figure.
     """
-    check_installed()
+    check_can_draw()
     from matplotlib.figure import Figure
 
     return Figure(figsize=size, layout="constrained")
 
 
-def check_installed() -> None:
-    """Say what is missing."""
-    try:
-        import matplotlib.figure  # noqa: F401
-    except ImportError as error:
-        raise MissingExtraError("drawing figures", "plots") from error
+def save(figure: Figure, path: Path) -> None:
+    """Write a figure atomically.
+
+    Args:
+        figure: The figure.
+        path: The file to write; its suffix is the format, .png or .svg.
+    """
+    content = io.BytesIO()
+    figure.savefig(content, dpi=150, format=path.suffix.removeprefix("."))
+    write_bytes(path, content.getvalue())
 
 
-def _range(comparison: Comparison) -> tuple[float, float]:
-    """Show the scores that someone might choose: down to the worst best score of a strategy, and a little air."""
-    scores = [score for each in comparison.best_scores.values() for score in each if not np.isnan(score)]
-    low, high = min([*scores, comparison.full_score]), max([*scores, comparison.full_score])
-    low = max(low, high - 3 * (high - float(np.median(scores or [high]))) - 0.02)
-    air = 0.08 * (high - low) + 0.002
-    return 100 * (low - air), 100 * (high + air)
+def as_svg(draw: Callable[[], Figure], name: str, title: str) -> str:
+    """Draw a figure for a web page.
+
+    Args:
+        draw: Draws it.
+        name: Prefix of the ids inside it, which no other figure on the page may have.
+        title: What it shows, for screen readers.
+
+    Returns:
+        An <svg> element.
+    """
+    check_can_draw()
+    import matplotlib as mpl
+
+    inks = ("text.color", "axes.edgecolor", "axes.labelcolor", "xtick.color", "ytick.color")
+    settings = dict.fromkeys(inks, _INK) | {"svg.fonttype": "none", "svg.hashsalt": name, "legend.framealpha": 0.0}
+    content = io.StringIO()
+    with mpl.rc_context(settings):
+        draw().savefig(content, format="svg", transparent=True, metadata={"Date": None})
+    svg = content.getvalue()
+    svg = re.sub(r'(\bid="|href="#|url\(#)', rf"\1{name}-", svg[svg.index("<svg") :])
+    return svg.replace(_INK, "currentColor").replace("<svg", f'<svg role="img" aria-label="{title}"', 1)

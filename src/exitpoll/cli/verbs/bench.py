@@ -1,4 +1,4 @@
-"""exitpoll bench: wall-clock time of a model against what one would run instead."""
+"""exitpoll bench: wall-clock time of a model against plain transformers."""
 
 from __future__ import annotations
 
@@ -8,8 +8,9 @@ from typing import Annotated
 
 from cyclopts import Parameter
 
-from exitpoll.cli.app import Numbers, Reading, Split, try_to_draw
-from exitpoll.cli.console import console, errors, quieten_transformers, say
+from exitpoll.cli.console import console, errors, quieten_transformers, save_figure, say_written
+from exitpoll.cli.options import Data, Numbers, Reading
+from exitpoll.engine.inputs import Split
 from exitpoll.errors import InputError
 
 
@@ -17,7 +18,7 @@ def bench(
     model: str,
     /,
     *,
-    data: str,
+    data: Data,
     split: Split = "test",
     reading: Annotated[Reading | None, Parameter(name="*")] = None,
     texts: int = 500,
@@ -27,20 +28,23 @@ def bench(
     compiled: bool = False,
     out: Path | None = None,
 ) -> None:
-    """Time a calibrated model, and its exports, beside what one would run instead: wall-clock speed-up, in ratios.
+    """Measure wall-clock time against plain transformers.
+
+    The engine is timed in every runtime that the model folder has an export for, beside a static model, the full model
+    in ONNX Runtime and batches that wait for their slowest text.
 
     Example: exitpoll bench trec-bert --data trec
 
     Args:
         model: The model folder, with its policy.json; exports in it are timed too.
-        data: The texts: a file, a folder, a known task or a hub dataset.
-        split: Which split of the data; all takes a file as it is.
+        data: The data.
+        split: Which split of the data; "all" reads a file as it is.
         reading: Which columns to read.
         texts: Time at most this many texts.
-        batch_sizes: Most texts in a call; 1, 8, 32 and 128 by default.
-        rounds: How often each way is timed.
+        batch_sizes: The batch sizes to time; 1, 8, 32 and 128 by default.
+        rounds: How often everything is timed; the fastest round counts.
         threads: How many threads to use.
-        compiled: Time a compiled encoder too, which needs a C++ compiler and takes its time.
+        compiled: Time torch.compile too, which needs a C++ compiler and takes minutes.
         out: The folder for bench.json and bench.png; none by default.
     """
     from exitpoll.benchmark.timing import BATCH_SIZES, benchmark, contestants
@@ -48,7 +52,7 @@ def bench(
     from exitpoll.cli.tables import benchmark_table
     from exitpoll.engine.inputs import read_texts
     from exitpoll.files import write_json
-    from exitpoll.report.plots import draw_parts, save
+    from exitpoll.report.plots import draw_parts
 
     if texts < 1:
         raise InputError(f"texts {texts} must be at least 1")
@@ -67,6 +71,6 @@ def bench(
     if out is None:
         return
     about = {"fingerprint": runners[0].loaded.runtime.fingerprint, "data": read.about["data"], "split": split}
-    drawn = try_to_draw(lambda: save(draw_parts(result), out / "bench.png"))
+    figure = save_figure(lambda: draw_parts(result), out / "bench.png")
     write_json(out / "bench.json", replace(result, about=about).to_dict())
-    say(f"wrote {out}/bench.json{drawn or ' and bench.png'}")
+    say_written(out, ["bench.json", *figure])

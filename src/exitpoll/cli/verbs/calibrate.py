@@ -4,9 +4,14 @@ from __future__ import annotations
 
 import sys
 from pathlib import Path
-from typing import Literal
+from typing import TYPE_CHECKING
 
 from exitpoll.cli.console import quieten_transformers, say
+from exitpoll.cli.options import MetricName, StrategyOrBest
+from exitpoll.decide.certificate import Risk
+
+if TYPE_CHECKING:
+    from exitpoll.decide.policy import Policy
 
 
 def calibrate(
@@ -14,48 +19,47 @@ def calibrate(
     /,
     *,
     trace: Path,
-    strategy: str = "best",
+    strategy: StrategyOrBest = "best",
     speedup: float | None = None,
     max_drop: float | None = None,
     latency_ms: float | None = None,
     confidence: float = 0.95,
-    risk: Literal["disagreement", "accuracy"] = "disagreement",
-    metric: str | None = None,
+    risk: Risk = "disagreement",
+    metric: MetricName | None = None,
     seed: int = 0,
     out: Path | None = None,
 ) -> None:
-    """Choose when a model may leave early, for one goal, and write it to policy.json in the model's folder.
+    """Choose when to exit: for a speed-up, a latency or a guarantee.
 
-    Where a promise cannot be kept, the exit code is 1, and a policy that is there already stays.
+    The policy is written to policy.json in the model folder. If the guarantee is not possible, the exit code is 1 and
+    an existing policy is kept.
 
     Example: exitpoll calibrate trec-bert --trace trec.calibration.safetensors --max-drop 0.02
 
     Args:
         model: The model folder.
         trace: A trace of its calibration split.
-        strategy: A strategy's name, or best to search them all.
-        speedup: Goal: the best score at least this fast.
-        max_drop: Goal: as fast as possible with a risk of at most this; 0.01 is one text in a hundred.
-        latency_ms: Goal: the best score within so many milliseconds a text on average, one text at a time.
-        confidence: How sure the promise is.
-        risk: What is promised to be small: how often answers differ from the full model's, or the loss of accuracy.
-        metric: What to score by, for a speed-up or latency; the task's by default.
-        seed: Seed of the halves, one to search on and one to certify on.
-        out: The policy to write, if not in the model's folder.
+        strategy: The strategy to calibrate; best searches all of them.
+        speedup: Goal: the best score at this speed-up in layers or above.
+        max_drop: Goal: the fastest policy whose risk is guaranteed to be at most this; 0.01 is one text in a hundred.
+        latency_ms: Goal: the best score within this many milliseconds per text on average, one text at a time.
+        confidence: The confidence of the guarantee.
+        risk: The risk that is bounded: the share of answers that differ from the full model's, or the loss of accuracy.
+        metric: The metric to score by, for a speed-up or latency; the task's by default.
+        seed: Seed of the random halves of the texts, one to search on and one to certify on.
+        out: Where to write the policy, if not in the model folder.
     """
+    from exitpoll.cli.traces import load_trace
     from exitpoll.decide.calibrate import calibrate as calibrate_trace
-    from exitpoll.decide.trace import Trace
-    from exitpoll.engine.loading import check_same_model, source_of
+    from exitpoll.engine.loading import source_of
     from exitpoll.files import check_replaceable
-    from exitpoll.models.card import write_card
-    from exitpoll.models.folder import exports_of, policy_path
-    from exitpoll.report.wording import describe, not_finite
+    from exitpoll.models.folder import policy_path
+    from exitpoll.report.wording import describe_calibration, note_not_finite
 
-    recorded = Trace.load(trace)
     out = out or policy_path(model)
     check_replaceable(out, "strategy", "policy")
     quieten_transformers()
-    check_same_model(model, source_of(model), trace, recorded.about)
+    recorded = load_trace(trace, model, source_of(model))
     policy = calibrate_trace(
         recorded,
         strategy,
@@ -67,20 +71,33 @@ def calibrate(
         metric=metric,
         seed=seed,
     )
-    notes = ["note: this is a test split; keep it for exitpoll evaluate"] * (recorded.about.get("split") == "test")
-    for line in (*describe(policy), *notes, *not_finite(recorded)):
-        say(line)
-    if policy.threshold is not None:
-        policy.save(out)
-        if out.resolve() == policy_path(model).resolve():
-            write_card(Path(model))
-            for export in exports_of(model):
-                say(f"{export} keeps the policy it has: exitpoll export {model} --overwrite renews it")
-        say(f"wrote {out}")
-        return
+    say(*describe_calibration(policy))
+    if recorded.about.get("split") == "test":
+        say("note: this is a test split; keep it for exitpoll evaluate")
+    say(*note_not_finite(recorded))
+    if policy.threshold is None:
+        _keep_or_write(policy, out)
+        sys.exit(1)
+    _write(policy, Path(model), out)
+
+
+def _write(policy: Policy, model_folder: Path, out: Path) -> None:
+    """Write a policy, and update the model card if it is the model's own."""
+    from exitpoll.models.card import write_card
+    from exitpoll.models.folder import exports_of, policy_path
+
+    policy.save(out)
+    if out.resolve() == policy_path(model_folder).resolve():
+        write_card(model_folder)
+        for export in exports_of(model_folder):
+            say(f"{export} keeps the policy it has: exitpoll export {model_folder} --overwrite renews it")
+    say(f"wrote {out}")
+
+
+def _keep_or_write(policy: Policy, out: Path) -> None:
+    """Write a policy that never exits early, unless there is one already."""
     if out.exists():
-        say(f"{out} stays as it was")
-    else:
-        policy.save(out)
-        say(f"wrote {out}, a policy that never leaves early")
-    sys.exit(1)
+        say(f"kept {out} as it was")
+        return
+    policy.save(out)
+    say(f"wrote {out}, a policy that never exits early")

@@ -2,59 +2,64 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 from cyclopts import Parameter
 
-from exitpoll.cli.app import Reading, Split
-from exitpoll.cli.console import errors, notes_of, quieten_transformers, say, show_evaluation
+from exitpoll.cli.console import notes_of, quieten_transformers, say, show_evaluation
+from exitpoll.cli.options import MetricName, OptionalData, Reading
+from exitpoll.engine.inputs import Split
 from exitpoll.errors import InputError
+
+if TYPE_CHECKING:
+    from exitpoll.decide.policy import Policy
+    from exitpoll.decide.trace import Trace
 
 
 def evaluate(
     model: str,
     /,
     *,
-    data: str | None = None,
+    data: OptionalData = None,
     trace: Path | None = None,
     split: Split = "test",
     policy: Path | None = None,
     by: str | None = None,
-    metric: str | None = None,
+    metric: MetricName | None = None,
     reading: Annotated[Reading | None, Parameter(name="*")] = None,
     batch_size: int = 64,
     out: Path | None = None,
 ) -> None:
-    """Measure a calibrated model on texts it has not seen: score, speed-up, depths, and whether its promise held.
+    """Measure a calibrated model on held-out texts.
+
+    Prints the score with its interval, the speed-up in layers, where texts exit, and whether the guarantee held.
 
     Example: exitpoll evaluate trec-bert --data trec
 
     Args:
         model: The model folder, with its policy.json.
-        data: The texts: a file, a folder, a known task or a hub dataset.
+        data: The data.
         trace: Instead of data: a trace of the texts.
-        split: Which split of the data; all takes a file as it is.
+        split: Which split of the data; "all" reads a file as it is.
         policy: Another policy than the model's own.
-        by: A column of the data; every group of texts is measured on its own too.
-        metric: What to score by; the task's by default.
+        by: A column of the data; every group of texts with the same value is measured by itself too.
+        metric: The metric to score by; the task's by default.
         reading: Which columns to read.
         batch_size: Texts in a batch.
-        out: A JSON file for all figures.
+        out: A JSON file for all numbers.
     """
-    from exitpoll.cli.progress import progress_bars
+    from exitpoll.cli.traces import load_trace
     from exitpoll.decide.evaluate import evaluate as evaluate_trace
     from exitpoll.decide.policy import Policy
-    from exitpoll.decide.trace import Trace
-    from exitpoll.engine.inputs import read_texts
-    from exitpoll.engine.loading import check_same_model, load_model, source_of
-    from exitpoll.engine.record import record_in_memory
+    from exitpoll.engine.loading import source_of
     from exitpoll.files import check_replaceable, write_json
     from exitpoll.models.folder import policy_path
-    from exitpoll.report.wording import not_finite, same_texts
+    from exitpoll.report.wording import note_not_finite, note_same_texts
 
     if (data is None) == (trace is None):
-        raise InputError("say what to evaluate on: either --data or --trace")
+        raise InputError("name what to evaluate on: either --data or --trace")
     if by is not None and data is None:
         raise InputError("--by needs --data: a trace has no columns")
     if out is not None:
@@ -62,24 +67,30 @@ def evaluate(
     quieten_transformers()
     chosen, groups = Policy.load(policy or policy_path(model)), None
     if trace is not None:
-        recorded = Trace.load(trace)
-        check_same_model(model, source_of(model), trace, recorded.about)
+        recorded = load_trace(trace, model, source_of(model))
     else:
-        loaded = load_model(model)
-        chosen.source.check_same(loaded.source)
-        read = read_texts(loaded, str(data), split, **vars(reading or Reading()), group_column=by)
-        groups = read.texts.groups
-        with progress_bars(errors) as on_progress:
-            recorded = record_in_memory(
-                loaded, read.texts, about=read.about, batch_size=batch_size, on_progress=on_progress
-            )
-        for line in notes_of(read):
-            say(line)
+        columns = vars(reading or Reading()) | {"group_column": by}
+        recorded, groups = _record(model, chosen, str(data), split, columns, batch_size)
     evaluation = evaluate_trace(recorded, chosen, metric=metric, groups=groups)
     if out is not None:
         write_json(out, evaluation.to_dict())
     show_evaluation(evaluation, chosen)
-    for line in (*same_texts(chosen, recorded.about), *not_finite(recorded)):
-        say(line)
+    say(*note_same_texts(chosen, recorded.about), *note_not_finite(recorded))
     if out is not None:
         say(f"wrote {out}")
+
+
+def _record(
+    model: str, policy: Policy, data: str, split: Split, columns: dict[str, str | None], batch_size: int
+) -> tuple[Trace, Sequence[str] | None]:
+    """Record a trace of the texts, and return it with the group of every text."""
+    from exitpoll.cli.traces import record_texts
+    from exitpoll.engine.inputs import read_texts
+    from exitpoll.engine.loading import load_model
+
+    loaded = load_model(model)
+    policy.source.check_same(loaded.source)
+    read = read_texts(loaded, data, split, **columns)
+    trace = record_texts(loaded, read, batch_size)
+    say(*notes_of(read))
+    return trace, read.texts.groups

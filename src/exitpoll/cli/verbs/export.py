@@ -7,8 +7,9 @@ from typing import Annotated
 
 from cyclopts import Parameter
 
-from exitpoll.cli.app import Reading, Split
 from exitpoll.cli.console import errors, notes_of, quieten_transformers, say
+from exitpoll.cli.options import Reading
+from exitpoll.engine.inputs import Split
 
 
 def export(
@@ -41,7 +42,7 @@ def export(
     from exitpoll.engine.loading import load_model
     from exitpoll.export.export import deliver
     from exitpoll.models.folder import policy_path
-    from exitpoll.report.wording import delivered_in_words
+    from exitpoll.report.wording import describe_export
 
     quieten_transformers()
     to = to or policy_path(model).with_name("onnx-int8" if int8 else "onnx")
@@ -56,5 +57,5 @@ def export(
             overwrite=overwrite,
             on_progress=on_progress,
         )
-    for line in (*([] if read is None else notes_of(read)), *delivered_in_words(delivered)):
+    for line in (*([] if read is None else notes_of(read)), *describe_export(delivered)):
         say(line)

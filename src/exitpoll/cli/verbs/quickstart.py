@@ -3,49 +3,60 @@
 from __future__ import annotations
 
 import shlex
+from collections.abc import Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from exitpoll.cli.app import app
 from exitpoll.cli.console import console, say
 from exitpoll.errors import InputError
 
+if TYPE_CHECKING:
+    from exitpoll.cli.quickstart import Step
+
 
 def quickstart(
     *, encoder: str = "embedded", data: str = "embedded", fast: bool = False, out: Path | None = None
 ) -> None:
-    """Run the whole story once, on real data: train, record, compare, promise, predict, export, time, report.
+    """Run every step once on real data, from training to a report.
 
-    Cut off and started again, it goes on with the step it was at.
+    Rerun the same command after an interruption: it continues with the step that was interrupted.
 
     Example: exitpoll quickstart --fast
 
     Args:
-        encoder: What to train; the one of the extra demo by default.
+        encoder: The encoder to train; the one of the extra demo by default.
         data: What to train on; movie reviews of the extra demo by default.
-        fast: Use fewer texts and one epoch: two minutes, and not the best of models.
+        fast: Use fewer texts and one epoch: takes about two minutes and gives a weaker model.
         out: The folder for everything; quickstart, or quickstart-fast, by default.
     """
-    from exitpoll.cli.quickstart import answers_in_words, check_installed, prepare, steps
+    from exitpoll.cli.quickstart import Choices, check_requirements, describe_answers, prepare, steps
 
-    folder = out or Path("quickstart-fast" if fast else "quickstart")
-    check_installed(encoder)
-    prepare(folder, {"encoder": encoder, "data": data, "fast": fast})
-    todo = list(steps(folder, encoder=encoder, data=data, fast=fast))
+    folder, choices = out or Path("quickstart-fast" if fast else "quickstart"), Choices(encoder, data, fast)
+    check_requirements(encoder)
+    prepare(folder, choices)
+    todo = list(steps(folder, choices))
     for number, step in enumerate(todo, start=1):
-        done = step.makes.exists()
-        console.rule(f"{number} of {len(todo)}: {step.title}{' (done before)' if done else ''}", align="left")
-        say(f"$ exitpoll {shlex.join(step.words)}")
-        if not done and not _run(step.words) and step.otherwise:
-            say(f"so, without a guarantee:\n$ exitpoll {shlex.join(step.otherwise)}")
-            _run(step.otherwise)
-        if step.words[0] == "predict":
-            for line in answers_in_words(step.makes, _layers(folder / "model")):
-                say(line)
+        _do(step, f"{number} of {len(todo)}: {step.title}")
+        if step.verb == "predict":
+            say(*describe_answers(step.makes, _layers(folder / "model")))
     say(f"open {todo[-1].makes.resolve()} in a browser")
 
 
-def _run(words: list[str]) -> bool:
-    """Run a verb, and tell whether it came to what it was to; that a promise cannot be kept is nothing to stop for."""
+def _do(step: Step, title: str) -> None:
+    """Show a step, and run it unless it is done."""
+    done = step.makes.exists()
+    console.rule(f"{title}{' (done before)' if done else ''}", align="left")
+    say(f"$ exitpoll {shlex.join(step.words)}")
+    if done or _run(step.words) or not step.fallback:
+        return
+    fallback = [step.verb, *step.fallback]
+    say("so, without a guarantee:", f"$ exitpoll {shlex.join(fallback)}")
+    _run(fallback)
+
+
+def _run(words: Sequence[str]) -> bool:
+    """Run a verb, and return whether it succeeded; a guarantee that is not possible does not stop the quickstart."""
     try:
         app(words, exit_on_error=False, print_error=False, result_action="return_value")
     except SystemExit as stop:
@@ -60,8 +71,8 @@ def _run(words: list[str]) -> bool:
     return True
 
 
-def _layers(model: Path) -> int:
-    """Count the layers of a trained model."""
+def _layers(model_folder: Path) -> int:
+    """Return the number of layers of a trained model."""
     from exitpoll.models.folder import read_training
 
-    return int(read_training(model)["exit_layers"][-1])
+    return int(read_training(model_folder)["exit_layers"][-1])

@@ -1,36 +1,42 @@
-"""exitpoll record: run a model over texts once and keep every exit's logits, as a trace."""
+"""exitpoll record: run a model on texts once and keep every exit's logits, as a trace."""
 
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 from cyclopts import Parameter
 
-from exitpoll.cli.app import Reading, Split
 from exitpoll.cli.console import errors, notes_of, quieten_transformers, say
+from exitpoll.cli.options import Data, Reading
+from exitpoll.engine.inputs import Split
+
+if TYPE_CHECKING:
+    from exitpoll.decide.trace import Trace
 
 
 def record(
     model: str,
     /,
     *,
-    data: str,
+    data: Data,
     out: Path,
     split: Split = "calibration",
     reading: Annotated[Reading | None, Parameter(name="*")] = None,
     batch_size: int = 64,
     overwrite: bool = False,
 ) -> None:
-    """Run a model over texts once and keep what every exit said of them: a trace.
+    """Run a model on texts and write every exit's logits, as a trace.
+
+    The texts are a split of the data that the model was trained on, or others.
 
     Example: exitpoll record trec-bert --data trec --out trec.calibration.safetensors
 
     Args:
         model: The model folder that `exitpoll train` wrote.
-        data: The data the model was trained on, or other texts: a file, a folder, a known task or a hub dataset.
+        data: The data.
         out: The trace to write.
-        split: Which split of the data; all takes a file as it is, with labels or without.
+        split: Which split of the data; "all" reads a file as it is, with labels or without.
         reading: Which columns to read.
         batch_size: Texts in a batch.
         overwrite: Replace an older trace.
@@ -40,7 +46,7 @@ def record(
     from exitpoll.engine.loading import load_model
     from exitpoll.engine.record import record as record_trace
     from exitpoll.files import check_writable
-    from exitpoll.report.wording import not_finite
+    from exitpoll.report.wording import note_not_finite
 
     check_writable(out, overwrite=overwrite)
     quieten_transformers()
@@ -48,8 +54,11 @@ def record(
     read = read_texts(loaded, data, split, **vars(reading or Reading()))
     with progress_bars(errors) as on_progress:
         trace = record_trace(loaded, read.texts, out, about=read.about, batch_size=batch_size, on_progress=on_progress)
-    first, last = (trace.about["milliseconds"][number] for number in (0, -1))
-    timed = f"leaving at the first exit takes {first:.3g} ms, at the last {last:.3g} ms, one text at a time"
-    for line in (*notes_of(read), *not_finite(trace), timed):
-        say(line)
+    say(*notes_of(read), *note_not_finite(trace), _describe_times(trace))
     say(f"wrote {out}: {len(trace)} texts, {len(trace.exit_layers)} exits, {trace.logits.shape[-1]} classes")
+
+
+def _describe_times(trace: Trace) -> str:
+    """Describe how long the first and the last exit take."""
+    times = trace.about["milliseconds"]
+    return f"latency: {times[0]:.3g} ms at the first exit, {times[-1]:.3g} ms at the last, one text at a time"

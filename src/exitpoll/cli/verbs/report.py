@@ -3,19 +3,24 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 from cyclopts import Parameter
 
-from exitpoll.cli.app import Reading, Split
-from exitpoll.cli.console import errors, notes_of, quieten_transformers, say
+from exitpoll.cli.console import notes_of, quieten_transformers, say
+from exitpoll.cli.options import Data, Reading
+from exitpoll.engine.inputs import Split
+
+if TYPE_CHECKING:
+    from exitpoll.benchmark.timing import Benchmark
+    from exitpoll.decide.certificate import Source
 
 
 def report(
     model: str,
     /,
     *,
-    data: str,
+    data: Data,
     split: Split = "test",
     trace: Path | None = None,
     bench: Path | None = None,
@@ -24,50 +29,57 @@ def report(
     batch_size: int = 64,
     out: Path | None = None,
 ) -> None:
-    """Write one HTML page on a calibrated model: curves, promise, exits, and every text with what each exit said of it.
+    """Write an HTML report on a calibrated model.
+
+    One self-contained page: score against speed-up, the guarantee, every exit, and up to 2,000 texts with the answer of
+    every exit.
 
     Example: exitpoll report trec-bert --data trec
 
     Args:
         model: The model folder, with its policy.json.
-        data: The texts, with labels: a file, a folder, a known task or a hub dataset.
-        split: Which split of the data; all takes a file as it is.
-        trace: A trace of these very texts; they are recorded without it.
+        data: The data, with labels.
+        split: Which split of the data; "all" reads a file as it is.
+        trace: A trace of these texts, so that they need not be recorded again.
         bench: The bench.json that `exitpoll bench` wrote, for wall-clock time.
         policy: Another policy than the model's own.
         reading: Which columns to read.
         batch_size: Texts in a batch.
         out: The folder for report.html and its figures; report in the model folder by default.
     """
-    from exitpoll.benchmark.timing import Benchmark
-    from exitpoll.cli.progress import progress_bars
+    from exitpoll.cli.traces import load_trace, record_texts
     from exitpoll.decide.policy import Policy
-    from exitpoll.decide.trace import Trace
     from exitpoll.engine.inputs import read_texts
-    from exitpoll.engine.loading import check_same_model, load_model
-    from exitpoll.engine.record import record_in_memory
-    from exitpoll.models.folder import policy_path
-    from exitpoll.report.html import check_installed, check_place, check_same_texts, gather, write_report
+    from exitpoll.engine.loading import load_model
+    from exitpoll.models.folder import REPORT, policy_path
+    from exitpoll.report import html
 
     quieten_transformers()
-    out = out or policy_path(model).with_name("report")
-    check_installed()
-    check_place(out)
-    chosen, timed = Policy.load(policy or policy_path(model)), None if bench is None else Benchmark.load(bench)
+    out = out or policy_path(model).with_name(REPORT)
+    html.check_requirements()
+    html.check_report_folder(out)
+    chosen = Policy.load(policy or policy_path(model))
     loaded = load_model(model)
     chosen.source.check_same(loaded.source)
-    if bench is not None and timed is not None:
-        check_same_model(model, loaded.source, bench, timed.about)
+    timed = None if bench is None else _load_benchmark(bench, model, loaded.source)
     read = read_texts(loaded, data, split, **vars(reading or Reading()))
-    if trace is not None:
-        recorded = Trace.load(trace)
-        check_same_model(model, loaded.source, trace, recorded.about)
-        check_same_texts(read.texts.labels, read.about, recorded)
+    if trace is None:
+        recorded = record_texts(loaded, read, batch_size)
     else:
-        with progress_bars(errors) as on_progress:
-            recorded = record_in_memory(
-                loaded, read.texts, about=read.about, batch_size=batch_size, on_progress=on_progress
-            )
+        recorded = load_trace(trace, model, loaded.source)
+        html.check_same_texts(read.texts.labels, read.about, recorded)
     name, texts = Path(model).resolve().name, list(read.texts)
-    material = gather(name, loaded.label_names, chosen, recorded, texts, notes=notes_of(read), benchmark=timed)
-    say(f"wrote {write_report(material, out)}")
+    content = html.build_report(
+        name, loaded.label_names, chosen, recorded, texts, notes=notes_of(read), benchmark=timed
+    )
+    say(f"wrote {html.write_report(content, out)}")
+
+
+def _load_benchmark(path: Path, model: str, source: Source) -> Benchmark:
+    """Load a benchmark, and check that it is of the model."""
+    from exitpoll.benchmark.timing import Benchmark
+    from exitpoll.engine.loading import check_same_model
+
+    timed = Benchmark.load(path)
+    check_same_model(model, source, path, timed.about)
+    return timed

@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import sys
 from pathlib import Path
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
 
-from exitpoll.cli.app import Names, Numbers, TrainingFlags
 from exitpoll.cli.console import errors, quieten_transformers, say
+from exitpoll.cli.options import Names, Numbers, TrainingFlags
 from exitpoll.errors import InputError
 from exitpoll.training.settings import TrainingSettings
+
+if TYPE_CHECKING:
+    from exitpoll.study.plan import Plan
 
 
 def reproduce(
@@ -31,44 +34,42 @@ def reproduce(
     pooling: Literal["mean", "first", "pooler"] = "mean",
     settings: TrainingFlags = None,
 ) -> None:
-    """Repeat the paper's tables and figures with runs of one's own; a job that was cut off goes on.
+    """Reproduce the tables and figures of the paper.
+
+    Every run is kept in its own folder. Rerun the same command after an interruption to continue.
 
     Example: exitpoll reproduce all --encoder albert/albert-base-v2 --seeds 0 1 2 --out paper
 
     Args:
-        what: The table of binary tasks, that of multi-class tasks, the figures and analyses, or all of it.
-        encoder: A hub name or folder of a pretrained encoder.
+        what: The table of binary tasks, the table of multi-class tasks, the figures and analyses, or all of them.
+        encoder: A pretrained encoder: a name on the hub or a folder.
         out: The folder for runs, traces, tables and figures.
-        data: A folder with a folder for each task; the hub by default.
-        tasks: Which tasks; the table's by default.
-        methods: Which rows of the table, by name; all by default.
-        seeds: The seeds, each a run of its own; 0 by default.
+        data: A folder with one folder per task; the hub by default.
+        tasks: The tasks; those of the table by default.
+        methods: The rows of the table, by name; all by default.
+        seeds: The seeds; every run is repeated with all of them; 0 by default.
         limit: Train on at most this many texts.
-        held_out: Calibrate and test on at most this many texts each.
-        start_limit: Train on at most this many texts of a task that another starts from; like limit by default.
-        varied: The task on which other readings of the loss, other weights and other heads are tried, for the
-            figures; mrpc by default, or the first task; none by default where methods are named.
-        presets: Use the paper's settings of each task (its Table 5), whatever else is said; it has none for cola
-            and qqp.
-        searched: A folder of `exitpoll search`; what it found for a task and method is used there, before presets.
+        held_out: Calibrate on at most this many texts, and test on at most as many.
+        start_limit: Train on at most this many texts of a task that another task starts from; like limit by default.
+        varied: The task on which variants of the loss, the exit weights and the heads are run, for the figures; mrpc by
+            default, or the first task; none by default if methods are named.
+        presets: Use the paper's settings for a task (Table 5) before any others; it has none for cola and qqp.
+        searched: A folder of `exitpoll search`; its best settings of a task and method are used before presets.
         pooling: What a head reads.
         settings: How to train, the same for all methods.
     """
-    from exitpoll.cli.progress import progress_bars
-    from exitpoll.report.plots import check_installed
+    from exitpoll.report.plots import check_can_draw
     from exitpoll.study.paper import BINARY, MULTICLASS
-    from exitpoll.study.plan import Plan, check_plan, check_tasks, check_training_settings, encoder_fields, rows_named
-    from exitpoll.study.reproduce import reproduce as reproduce_all
-    from exitpoll.study.reproduce import write_figures
+    from exitpoll.study.plan import Plan, check_plan, check_settings, check_tasks, rows_named
     from exitpoll.study.search import read_best
 
     quieten_transformers()
     wanted = tasks or {"binary": BINARY, "multiclass": MULTICLASS}.get(what, (*BINARY, *MULTICLASS))
     check_tasks([*wanted, *([] if varied is None else [varied])], data)
-    check_training_settings(settings or TrainingSettings())
-    drawn = what in ("figures", "all")
-    if drawn:
-        check_installed()
+    check_settings(settings or TrainingSettings())
+    with_figures = what in ("figures", "all")
+    if with_figures:
+        check_can_draw()
     elif varied is not None:
         raise InputError(f"--varied is for figures: 'reproduce {what}' draws none")
     plan = Plan(
@@ -86,27 +87,33 @@ def reproduce(
         pooling=pooling,
     )
     check_plan(plan)
-    for note in plan.notes():
-        say(note)
-    trial = varied
-    if drawn and varied is None and methods is None:
-        trial = "mrpc" if "mrpc" in wanted else wanted[0]
+    say(*plan.notes())
+    if with_figures and varied is None and methods is None:
+        varied = "mrpc" if "mrpc" in wanted else wanted[0]
+    _run(plan, out, varied, with_tables=what != "figures", with_figures=with_figures)
+
+
+def _run(plan: Plan, out: Path, varied: str | None, *, with_tables: bool, with_figures: bool) -> None:
+    """Execute a plan, write its tables and figures, and exit with code 1 if runs failed."""
+    from exitpoll.cli.progress import progress_bars
+    from exitpoll.study.reproduce import reproduce as reproduce_plan
+    from exitpoll.study.reproduce import write_figures
+
     with progress_bars(errors) as on_progress:
-        outcomes, failed = reproduce_all(
+        outcomes, failed = reproduce_plan(
             plan,
             out,
-            with_tables=what != "figures",
-            varied=trial,
+            with_tables=with_tables,
+            varied=varied,
             on_run=lambda progress: say(f"run {progress.done + 1} of {progress.total}: {progress.task}"),
             on_progress=on_progress,
         )
-    if what != "figures":
+    if with_tables:
         say((out / "tables.md").read_text(encoding="utf-8"))
         say(f"wrote {out}/cells.json and tables.md; every run is in {out}/runs")
-    if drawn:
-        pictures = write_figures(plan, outcomes, trial, out)
-        say(f"wrote {out}/findings.json and {len(pictures)} pictures to {out}/figures")
-    for name, why in failed.items():
-        say(f"failed: {name}: {why}")
+    if with_figures:
+        paths = write_figures(plan, outcomes, varied, out)
+        say(f"wrote {out}/findings.json and {len(paths)} figures to {out}/figures")
+    say(*(f"failed: {name}: {reason}" for name, reason in failed.items()))
     if failed:
         sys.exit(1)

@@ -5,15 +5,15 @@ from __future__ import annotations
 from dataclasses import replace
 from pathlib import Path
 
-from exitpoll.cli.app import Numbers, TrainingFlags
 from exitpoll.cli.console import quieten_transformers, say
+from exitpoll.cli.options import Data, Numbers, TrainingFlags
 from exitpoll.training.settings import TrainingSettings
 
 
 def search(
     *,
     encoder: str,
-    data: str,
+    data: Data,
     out: Path,
     method: str = "ours, votes",
     seeds: Numbers = None,
@@ -21,22 +21,23 @@ def search(
     limit: int | None = None,
     settings: TrainingFlags = None,
 ) -> None:
-    """Search the paper's grid for the settings that are best on the calibration split; it goes on when cut off.
+    """Search the paper's grid for the best hyperparameters.
 
-    The grid: batch size 16, 32; learning rate 1e-5, 2e-5, 3e-5, 5e-5; epochs 3, 4, 5; and for ours the diversity
-    weight 0.1, 0.2, 0.3, 0.5; each point is a trial, done with every seed.
+    Trials are scored on the calibration split. The grid: batch size 16, 32; learning rate 1e-5, 2e-5, 3e-5, 5e-5;
+    epochs 3, 4, 5; and for ours the diversity weight 0.1, 0.2, 0.3, 0.5. Every point is a trial, run with every seed.
+    Rerun the same command after an interruption to continue.
 
     Example: exitpoll search --encoder google-bert/bert-base-uncased --data trec --out trec-search --budget 20
 
     Args:
-        encoder: A hub name or folder of a pretrained encoder.
-        data: A file, a folder, a known task's name or a hub dataset's.
+        encoder: A pretrained encoder: a name on the hub or a folder.
+        data: The data.
         out: The folder for trials.
         method: A row of the paper's tables, whose strategy scores a trial.
         seeds: The seeds; 0, 1 and 2 by default.
-        budget: Do at most so many trials, chosen by Optuna; the whole grid by default.
+        budget: Run at most this many trials, chosen by Optuna; the whole grid by default.
         limit: Train on at most this many texts.
-        settings: What the grid does not say.
+        settings: Settings of the training that are not searched.
     """
     from exitpoll.study.paper import GRID
     from exitpoll.study.plan import Plan, check_plan, check_training_settings, encoder_fields, range_of, rows_named
@@ -45,7 +46,7 @@ def search(
     quieten_transformers()
     check_training_settings(settings or TrainingSettings(), *GRID)
     [row] = rows_named([method])
-    staged = {"schedule": "two-stage"} if row.settings.get("schedule") == "heads" else {}  # both are searched
+    staged = {"schedule": "two-stage"} if row.settings.get("schedule") == "heads" else {}  # both stages are searched
     place = Path(data)
     parent, task = (str(place.parent), place.name) if place.is_dir() else (None, data)
     plan = Plan(
@@ -58,7 +59,7 @@ def search(
         settings=settings or TrainingSettings(),
     )
     check_plan(plan)
-    found = search_grid(
+    best = search_grid(
         plan.run(task, replace(row, settings={**row.settings, **staged}), 0),
         row,
         range_of(data),
@@ -67,6 +68,8 @@ def search(
         budget=budget,
         on_progress=lambda progress: say(f"trial {progress.done + 1} of {progress.total}: {progress.task}"),
     )
-    say(f"best of {found.trials} trials ({found.pruned} ended early): {100 * found.score:.1f} on the calibration split")
-    say(" ".join(f"--{name.replace('_', '-')} {value}" for name, value in found.settings.items()))
-    say(f"'exitpoll reproduce --searched {out}' uses them for this task and method")
+    say(
+        f"best of {best.trials} trials ({best.pruned} stopped early): {100 * best.score:.1f} on the calibration split",
+        " ".join(f"--{name.replace('_', '-')} {value}" for name, value in best.settings.items()),
+        f"'exitpoll reproduce --searched {out}' uses them for this task and method",
+    )

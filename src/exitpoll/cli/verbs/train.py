@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Annotated, Literal, TypedDict
 from cyclopts import Parameter
 from rich.console import Console
 
-from exitpoll.cli.app import Numbers, Reading, TrainingFlags
 from exitpoll.cli.console import quieten_transformers, show_training
+from exitpoll.cli.options import Data, Numbers, Reading, TrainingFlags
 from exitpoll.errors import InputError
 from exitpoll.training.settings import TrainingSettings
 
@@ -29,7 +29,7 @@ class Shape(TypedDict):
 
 def train(
     *,
-    data: str,
+    data: Data,
     out: Path,
     encoder: str | None = None,
     classifier: str | None = None,
@@ -49,8 +49,7 @@ def train(
     Example: exitpoll train --encoder bert-base-uncased --data trec --out trec-bert
 
     Args:
-        data: A CSV, TSV, JSONL or Parquet file, a folder with train, dev and test files, a known task's name
-            (ag_news, cola, mnli, mrpc, qnli, qqp, rte, sst2, sst5, trec) or a hub dataset's.
+        data: The data.
         out: The model folder to write.
         encoder: A hub name or folder of a pretrained encoder.
         classifier: Instead of an encoder: a fine-tuned classifier that keeps its own head as the last exit; only

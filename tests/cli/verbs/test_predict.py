@@ -1,0 +1,37 @@
+"""exitpoll predict: a file is answered in a file, standard input on standard output."""
+
+from __future__ import annotations
+
+import io
+import json
+
+import pytest
+
+
+@pytest.fixture
+def questions(tmp_path):
+    (tmp_path / "in.csv").write_text("text\ngood film\nbad film\n")
+    return tmp_path / "in.csv"
+
+
+def test_a_file(run, recorded, questions, tmp_path):
+    code, out, err = run("predict", recorded / "model", "--input", questions, "--output", tmp_path / "out.jsonl")
+    assert code == 0, err
+    assert f"wrote {tmp_path / 'out.jsonl'}: 2 rows, mean depth 3.00 of 3 layers" in out
+    rows = [json.loads(line) for line in (tmp_path / "out.jsonl").read_text().splitlines()]
+    assert [row["text"] for row in rows] == ["good film", "bad film"]
+
+
+def test_standard_input(run, recorded, monkeypatch):
+    monkeypatch.setattr("sys.stdin", io.StringIO("good film\nbad film\n"))
+    code, out, err = run("predict", recorded / "model", "--input", "-")
+    assert code == 0, err
+    assert [json.loads(line)["text"] for line in out.splitlines()] == ["good film", "bad film"]
+
+
+def test_refusals(refused, recorded, questions, tmp_path):
+    model = recorded / "model"
+    refused("name the file to write with --output", "predict", model, "--input", questions)
+    refused("leave out --output", "predict", model, "--input", "-", "--output", tmp_path / "out.csv")
+    (tmp_path / "out.csv").touch()
+    refused("exists already", "predict", model, "--input", questions, "--output", tmp_path / "out.csv")

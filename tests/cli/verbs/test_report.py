@@ -1,0 +1,45 @@
+"""exitpoll report: the page is written from texts or from a trace of them, and files of other models are refused."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+
+import pytest
+
+from exitpoll import Policy
+from tests.report.samples import benchmark
+from tests.report.test_html import data_of
+from tests.tiny import write_toy_folder
+
+
+@pytest.fixture
+def arguments(model, tmp_path):
+    """A model with a policy, and data."""
+    write_toy_folder(tmp_path / "toy", train=60, others=40)
+    Policy("max_prob", 0.5).save(model / "policy.json")
+    return [model, "--data", tmp_path / "toy"]
+
+
+def test_by_texts_or_by_their_trace(run, refused, arguments, model, tmp_path):
+    code, printed, _ = run("report", *arguments)
+    assert code == 0
+    assert "report.html" in printed
+    assert len(data_of(model / "report" / "report.html")["rows"]) == 40
+    trace = ("--trace", tmp_path / "t.safetensors")
+    run("record", *arguments, "--split", "test", "--out", trace[1])
+    code, _, _ = run("report", *arguments, *trace, "--out", tmp_path / "again")
+    assert code == 0
+    assert data_of(tmp_path / "again" / "report.html") == data_of(model / "report" / "report.html")
+    message = "the trace is of split test, and split calibration was read"
+    refused(message, "report", *arguments, *trace, "--split", "calibration")
+
+
+def test_benchmarks_that_are_refused(refused, arguments, tmp_path):
+    bench = ("--bench", tmp_path / "bench.json")
+    refused("there is no", "report", *arguments, *bench)
+    changed = replace(benchmark(), about={"fingerprint": "another"})
+    bench[1].write_text(json.dumps(changed.to_dict()))
+    refused("was made from another fingerprint", "report", *arguments, *bench)
+    bench[1].write_text("{}")
+    refused("is not what exitpoll bench writes", "report", *arguments, *bench)
