@@ -59,7 +59,7 @@ class TestRefusals:
         texts = write_tsv(tmp_path / "d.tsv", toy_rows(5))
         arguments = ("--data", texts, "--split", "all", "--out", tmp_path / "t")
         for folder in (encoder_folder, classifier_folder):
-            refused("is no model of exitpoll, but one of type 'bert'", "record", folder, *arguments)
+            refused("is not an exitpoll model (model_type: bert)", "record", folder, *arguments)
         refused(
             "config.json' is a file; name the model folder", "record", recorded / "model" / "config.json", *arguments
         )

@@ -96,7 +96,7 @@ class TestRefusals:
         rejected("does not exist", "--data", tmp_path / "none.csv", "--encoder", encoder_folder)
 
     def test_missing_encoder(self, rejected, data):
-        rejected("is no folder, nor on the hub", "--data", data, "--encoder", "no/such-encoder")
+        rejected("is neither a folder nor on the hub", "--data", data, "--encoder", "no/such-encoder")
 
     def test_output_that_exists(self, rejected, data, encoder_folder, tmp_path):
         (tmp_path / "m").mkdir()
@@ -147,8 +147,8 @@ class TestRefusals:
             ({"num_hidden_layers": 5}, "lacks weights"),
             ({"hidden_size": 16}, "cannot be loaded"),
             ({"hidden_act": "zork"}, "cannot be loaded"),
-            ({"model_type": ["bert"]}, "has no config that can be read"),
-            ({"num_hidden_layers": "x"}, "has no config that can be read"),
+            ({"model_type": ["bert"]}, "has no readable config.json"),
+            ({"num_hidden_layers": "x"}, "has no readable config.json"),
         ],
     )
     def test_a_config_that_does_not_fit(self, rejected, data, tmp_path, change, message):

@@ -60,13 +60,13 @@ def reproduce(
     """
     from exitpoll.report.plots import check_can_draw
     from exitpoll.study.paper import BINARY, MULTICLASS
-    from exitpoll.study.plan import Plan, check_plan, check_settings, check_tasks, rows_named
+    from exitpoll.study.plan import Plan, check_plan, check_tasks, check_training_settings, encoder_fields, rows_named
     from exitpoll.study.search import read_best
 
     quieten_transformers()
     wanted = tasks or {"binary": BINARY, "multiclass": MULTICLASS}.get(what, (*BINARY, *MULTICLASS))
     check_tasks([*wanted, *([] if varied is None else [varied])], data)
-    check_settings(settings or TrainingSettings())
+    check_training_settings(settings or TrainingSettings())
     with_figures = what in ("figures", "all")
     if with_figures:
         check_can_draw()
