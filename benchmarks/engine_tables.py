@@ -104,13 +104,14 @@ def gains_table(results: Mapping[str, Any], quickstart: Mapping[str, Any]) -> st
             engine = _ratios(task, kind, "engine", (1, 32))
             full = _ratios(task, *FULL_DEPTH[kind], (1, 32))
             score, speedup = task["scores"][kind], task["layers"] / _depth(task, kind)
+            bold = "**" if speedup > 1 else ""
             cells = [
                 f"{name.upper()}, {task['mean_tokens']:.0f} tokens",
                 TITLES[kind],
                 f"{100 * score['all_layers']:.1f} → {100 * score['with_exits']:.1f} %",
                 bound if speedup > 1 else "none possible: no early exit",
                 f"{speedup:.1f} ×",
-                " / ".join(f"**{ours / theirs:.1f} ×**" for ours, theirs in zip(engine, full, strict=True)),
+                " / ".join(f"{bold}{ours / theirs:.1f} ×{bold}" for ours, theirs in zip(engine, full, strict=True)),
                 " / ".join(f"{ours:.1f} ×" for ours in engine),
             ]
             rows.append("| " + " | ".join(cells) + " |")
