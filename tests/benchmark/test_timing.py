@@ -26,7 +26,7 @@ def model(model_folder, stages_folder, exported_folder, tmp_path_factory):
     folder = shutil.copytree(model_folder, tmp_path_factory.mktemp("bench") / "model")
     shutil.copytree(exported_folder, folder / "onnx")
     (folder / "onnx-int8").mkdir()
-    quantize(stages_folder, folder / "onnx-int8", TEXTS)
+    quantize(stages_folder, folder / "onnx-int8", toy_texts(24, 6))
     first = [each.probability for each in Engine.load(folder, policy=Policy("max_prob", 0.0))(TEXTS)]
     for each in (folder, folder / "onnx", folder / "onnx-int8"):
         Policy("max_prob", statistics.median(first)).save(each / "policy.json")

@@ -94,7 +94,7 @@ def test_other_problem_types(problem_type, logits, expected):
     class Fixed:
         """Says the same of every text."""
 
-        layers, shares_layers, model, name = (1,), False, "fixed", "none"
+        exit_layers, shares_layers, fingerprint, name = (1,), False, "fixed", "none"
         classes = len(logits)
 
         def __init__(self):
@@ -134,13 +134,13 @@ def test_refusals(folder):
         with pytest.raises(InputError, match=f"give a list of texts, not {name}"):
             Engine.load(folder)(wrong)
     for missing in (f"{folder}-mistyped", "mistyped", "a/b/c"):
-        with pytest.raises(InputError, match="does not exist, and is no name of the hub"):
+        with pytest.raises(InputError, match="does not exist, and is not a name on the hub"):
             Engine.load(missing)
     with pytest.raises(InputError, match="2 thresholds were given for 3 exits"):
         Engine.load(folder, policy=Policy("votes", [1, 2]))
     with pytest.raises(InputError, match="the policy is for regression, the model for single_label"):
         Engine.load(folder, policy=Policy("patience", 1, {"within": 0.1}, problem_type="regression"))
-    with pytest.raises(InputError, match="calibrated on model other, and this is model"):
+    with pytest.raises(InputError, match="calibrated for fingerprint other, and this is fingerprint"):
         Engine.load(folder, policy=Policy("votes", 1, certificate=certified(fingerprint="other")))
     with pytest.raises(InputError, match="2 temperatures were given for 3 exits"):
         Engine.load(folder, policy=Policy("max_prob", 0.9, {"temperatures": [1.0, 1.0]}))

@@ -149,12 +149,12 @@ def test_a_job_killed_before_its_first_block_resumes(engine, source, tmp_path, m
 
 
 def test_logits_that_are_no_numbers_are_counted(engine, source, tmp_path, monkeypatch):
-    def answer(state, exit_number, rows=None, known=engine.runtime.answer):
-        said = np.array(known(state, exit_number, rows))
-        said[0] = np.nan
-        return said
+    def with_nan(state, exit_number, rows=None, logits_at=engine.runtime.logits_at):
+        logits = np.array(logits_at(state, exit_number, rows))
+        logits[0] = np.nan
+        return logits
 
-    monkeypatch.setattr(engine.runtime, "answer", answer)
+    monkeypatch.setattr(engine.runtime, "logits_at", with_nan)
     assert predict_file(engine, source, tmp_path / "out.jsonl", batch_size=50).broken > 0
     monkeypatch.undo()
     assert predict_file(engine, source, tmp_path / "whole.jsonl").broken == 0
