@@ -46,6 +46,7 @@ class OnnxRuntime:
         """
         self.threads, self.device = threads or _cores(), "cpu"
         self.name, self.fingerprint, self.padding = manifest.runtime, manifest.fingerprint, manifest.padding
+        self.packages: Sequence[str] = ("onnxruntime",)
         self.exit_layers: Sequence[int] = tuple(manifest.exit_layers)
         self.classes, self.problem_type = len(manifest.label_names), manifest.problem_type
         places = list(zip(manifest.layers, manifest.branches, strict=True))

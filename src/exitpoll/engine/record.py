@@ -19,7 +19,6 @@ from exitpoll.decide.trace import Trace, create
 from exitpoll.engine.runtime import LoadedModel, Runtime
 from exitpoll.errors import InputError
 
-_PACKAGES = {"torch": ("torch", "transformers"), "onnx": ("onnxruntime",)}  # whose versions a trace names
 SHARD = 16_384  # texts that are tokenized and sorted by length at a time
 TIMED = 32  # texts on which the exits are timed
 ATTEMPTS = 4  # at each of them; the fastest counts
@@ -61,7 +60,7 @@ def record(
         "runtime": runtime.name,
         "problem_type": runtime.problem_type,
         "label_names": list(model.label_names),
-        **{name: version(name) for name in ("exitpoll", *_PACKAGES.get(runtime.name.split()[0], ()))},
+        **{name: version(name) for name in ("exitpoll", *runtime.packages)},
         "threads": runtime.threads,
         "device": runtime.device,
         "milliseconds": time_exits(runtime, model.tokenize(texts.select(sample))),

@@ -46,6 +46,7 @@ class TorchRuntime:
         self.model, self.padding = model.eval(), padding
         config = model.config
         self.name = runtime_name(model.dtype)
+        self.packages: Sequence[str] = ("torch", "transformers")
         self.exit_layers: Sequence[int] = tuple(config.exit_layers)
         self.classes, self.problem_type = config.num_labels, config.problem_type
         self.shares_layers = model.family.shares_layers(config.encoder)
