@@ -1,11 +1,11 @@
-"""Read texts as a model was trained to see them: the same splits, labels and columns."""
+"""Read texts for a model: the same splits and class numbers as in its training."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal
+from typing import Literal, TypedDict
 
 from exitpoll.data.splits import Texts, load_splits, load_texts
 from exitpoll.data.tasks import task_named
@@ -16,12 +16,21 @@ from exitpoll.errors import InputError
 Split = Literal["train", "calibration", "test", "all"]
 
 
+class _ColumnNames(TypedDict):
+    """Names of columns; None where they are found by convention."""
+
+    text_column: str | None
+    pair_column: str | None
+    label_column: str | None
+    group_column: str | None
+
+
 @dataclass(frozen=True)
 class InputTexts:
     """Texts for a model, with the metadata that their trace will carry."""
 
     texts: Texts
-    about: Mapping[str, Any]  # data, split, task, metric
+    about: Mapping[str, object]  # data, split, task, metric
     notes: tuple[str, ...] = ()  # what a reader of the numbers should know about the splits
 
 
@@ -36,23 +45,24 @@ def read_texts(
     label_column: str | None = None,
     group_column: str | None = None,
 ) -> InputTexts:
-    """Read a split as in training, with labels numbered as the model numbers them.
+    """Read a split as in training, with the class numbers of the model.
 
     Args:
         loaded: The model.
-        data: A file, a folder, a known task's name or a hub dataset's.
-        split: Which split; "all" takes a file as it is, with labels or without.
-        task: The known task whose metric to use, where neither the model's training nor the data's name says it.
+        data: A file, a folder, or the name of a known task or of a dataset on the hub.
+        split: The split; "all" reads a whole file, with labels or without.
+        task: The known task whose metric to use, if neither the training of the model nor the name of the data states
+            it.
         text_column: The column of the text.
         pair_column: The column of the second text of a pair.
         label_column: The column of the label.
-        group_column: A column that names a group for every text.
+        group_column: The column of the group, if texts belong to groups.
 
     Returns:
         The texts.
     """
     problem_type = loaded.runtime.problem_type
-    columns: dict[str, Any] = {
+    columns: _ColumnNames = {
         "text_column": text_column,
         "pair_column": pair_column,
         "label_column": label_column,
@@ -77,7 +87,7 @@ def read_texts(
     loaded.check_pairs(f"'{data}'", pairs=splits.is_pairs)
     if splits.cut and not isinstance(seed, int):
         raise InputError(
-            f"'{data}' has no {' or '.join(sorted(splits.cut))} split, and the seed with which training cut it from "
-            "train is not known; use a file and --split all"
+            f"'{data}' has no {' or '.join(sorted(splits.cut))} split, and the seed with which training split it off "
+            "is not known; use a file and --split all"
         )
     return InputTexts(getattr(splits, split), about | {"metric": metric or splits.metric}, tuple(splits.notes))
