@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal, TypedDict
+from typing import Any, Literal
 
 from exitpoll.data.splits import Texts, load_splits, load_texts
 from exitpoll.data.tasks import task_named
@@ -16,21 +16,12 @@ from exitpoll.errors import InputError
 Split = Literal["train", "calibration", "test", "all"]
 
 
-class _ColumnNames(TypedDict):
-    """Names of columns; None where they are found by convention."""
-
-    text_column: str | None
-    pair_column: str | None
-    label_column: str | None
-    group_column: str | None
-
-
 @dataclass(frozen=True)
 class InputTexts:
     """Texts for a model, with the metadata that their trace will carry."""
 
     texts: Texts
-    about: Mapping[str, object]  # data, split, task, metric
+    about: Mapping[str, Any]  # data, split, task, metric
     notes: tuple[str, ...] = ()  # what a reader of the numbers should know about the splits
 
 
@@ -62,7 +53,7 @@ def read_texts(
         The texts.
     """
     problem_type = loaded.runtime.problem_type
-    columns: _ColumnNames = {
+    columns: dict[str, Any] = {
         "text_column": text_column,
         "pair_column": pair_column,
         "label_column": label_column,

@@ -12,7 +12,7 @@ from exitpoll.engine.runtime import LoadedModel
 from exitpoll.errors import InputError
 from exitpoll.models.folder import MANIFEST, RUNTIMES, TRAINING, read_training
 
-MAX_THREADS = 256
+MOST_THREADS = 256
 
 
 def load_model(
@@ -33,8 +33,8 @@ def load_model(
     """
     if runtime is not None and runtime not in RUNTIMES:
         raise InputError(f"runtime '{runtime}' is unknown; choose one of: {', '.join(RUNTIMES)}")
-    if threads is not None and not 1 <= threads <= MAX_THREADS:
-        raise InputError(f"threads {threads} must be between 1 and {MAX_THREADS}")
+    if threads is not None and not 1 <= threads <= MOST_THREADS:
+        raise InputError(f"threads {threads} must be between 1 and {MOST_THREADS}")
     model_folder = find_folder(folder, runtime)
     if not model_folder.exists() and (model_folder.parent.is_dir() or len(model_folder.parts) != 2):
         raise InputError(f"'{folder}' does not exist, and is not a name on the hub (owner/name)")

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from exitpoll.benchmark.timing import FULL, PLAIN, Benchmark, Timing
+from exitpoll.benchmark.timing import Benchmark, Timing, Way
 from exitpoll.data.batching import Text
 from exitpoll.decide.analysis import auroc, disagreement, static_exit
 from exitpoll.decide.compare import Comparison, compare
@@ -213,7 +213,7 @@ def _place(policy: Policy) -> str | None:
 def _clock(benchmark: Benchmark) -> list[dict[str, Any]]:
     """Tabulate wall-clock time: a row for each runtime and way, a column for each batch size."""
     sizes = list(dict.fromkeys(each.batch_size for each in benchmark.timings))
-    ways = (PLAIN, "torch.compile", "full graph", FULL, "engine", "static", "whole batch waits")
+    ways = [way for way in Way if way != Way.NO_REFILL]
     found = []
     for runtime in dict.fromkeys(each.runtime for each in benchmark.timings):
         for way in ways:
@@ -227,7 +227,7 @@ def _clock(benchmark: Benchmark) -> list[dict[str, Any]]:
 
 def _fastest(benchmark: Benchmark) -> Timing:
     """Find where the engine is furthest ahead of plain transformers."""
-    return max((each for each in benchmark.timings if each.way == "engine"), key=lambda each: each.against_plain)
+    return max((each for each in benchmark.timings if each.way == Way.ENGINE), key=lambda each: each.against_plain)
 
 
 # ---- text by text ---------------------------------------------------------------------------------------------------
