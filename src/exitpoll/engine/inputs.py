@@ -78,7 +78,7 @@ def read_texts(
     loaded.check_pairs(f"'{data}'", pairs=splits.is_pairs)
     if splits.cut and not isinstance(seed, int):
         raise InputError(
-            f"'{data}' has no {' or '.join(sorted(splits.cut))} split, and the seed with which training split it off "
-            "is not known; use a file and --split all"
+            f"'{data}' has no {' or '.join(sorted(splits.cut))} split, and the seed with which training cut it from "
+            "the train split is not known; use a file and --split all"
         )
     return InputTexts(getattr(splits, split), about | {"metric": metric or splits.metric}, tuple(splits.notes))
