@@ -1,11 +1,11 @@
-"""The engine on the clock, on trained models and real texts: `exitpoll bench` for several tasks, kept in one file.
+"""Wall-clock time of the engine on trained models and real texts: `exitpoll bench` for several tasks, in one file.
 
-Train first, once for each task; then
+Train a model for every task first; then
 
 python benchmarks/engine.py --task trec-bert data/trec --task mrpc-bert data/mrpc
 
-A model that has no policy or exports yet gets them: the promise that at most 2 % of answers differ, calibrated on the
-calibration split, for each runtime of its own. Results of a task that is not named stay as they were.
+A model without policy or exports gets them: the guarantee that at most 2 % of answers differ, calibrated on the
+calibration split for every runtime. Results of other tasks in the file are kept.
 """
 
 from __future__ import annotations
@@ -14,14 +14,13 @@ import argparse
 import json
 import tempfile
 from pathlib import Path
-from typing import Any
 
 import torch
 
 from common import FIGURES, RESULTS, write_results
 from engine_tables import KINDS, kept_table, limit_table, plain_table, short_table
 from exitpoll import Policy, Texts, calibrate, evaluate, load_model
-from exitpoll.benchmark.timing import Benchmark, benchmark, contestants
+from exitpoll.benchmark.timing import Benchmark, benchmark, load_in_runtimes
 from exitpoll.engine.inputs import read_texts
 from exitpoll.engine.loading import find_folder
 from exitpoll.engine.record import record, record_in_memory
@@ -30,11 +29,11 @@ from exitpoll.report.plots import draw_parts, save
 
 MAX_DROP = 0.02
 SHORT = 32  # tokens of a short text
-ENOUGH = 100  # short texts, for a figure of their own
+ENOUGH = 100  # short texts for a benchmark of their own
 
 
 def prepare(model: Path, data: str) -> None:
-    """Make the policy and the exports that are not there yet."""
+    """Calibrate and export a model, unless that has been done."""
     loaded = load_model(model)
     read = read_texts(loaded, data, "calibration")
     if not (model / "policy.json").exists():
@@ -46,41 +45,41 @@ def prepare(model: Path, data: str) -> None:
             deliver(str(model), model / kind, int8=kind == "onnx-int8", texts=read.texts, about=read.about)
 
 
-def scores(model: Path, data: str) -> dict[str, Any]:
-    """Score every runtime on the test split: with exits, and with all layers."""
-    found = {}
+def scores(model: Path, data: str) -> dict[str, dict[str, str | float]]:
+    """Return the scores of every runtime on the test split: with exits, with all layers, and of a static model."""
+    by_runtime: dict[str, dict[str, str | float]] = {}
     for kind in KINDS:
         loaded = load_model(model, kind)
         read = read_texts(loaded, data, "test")
         trace = record_in_memory(loaded, read.texts, about=read.about)
         policy = Policy.load(find_folder(model, kind) / "policy.json")
         rows = {row.name: row for row in evaluate(trace, policy).rows}
-        found[kind] = {
+        speedup, full_score = rows["policy"].speedup, rows["full model"].score.value
+        static = f"layer {round(trace.exit_layers[-1] / speedup)}"
+        by_runtime[kind] = {
             "metric": trace.metric,
             "with_exits": rows["policy"].score.value,
-            "all_layers": rows["full model"].score.value,
-            "static": rows[f"layer {round(trace.exit_layers[-1] / rows['policy'].speedup)}"].score.value
-            if rows["policy"].speedup > 1
-            else rows["full model"].score.value,
-            "speedup_in_layers": rows["policy"].speedup,
+            "all_layers": full_score,
+            "static": rows[static].score.value if speedup > 1 else full_score,
+            "speedup_in_layers": speedup,
             "strategy": policy.name,
         }
-    return found
+    return by_runtime
 
 
-def measure(model: Path, data: str, texts: int, rounds: int, *, compiled: bool) -> tuple[Benchmark, dict[str, Any]]:
-    """Time one task; batch 1 once more on its short texts alone."""
-    runners = contestants(model, threads=torch.get_num_threads())
-    chosen = list(read_texts(runners[0].loaded, data, "test").texts)[:texts]
-    result = benchmark(runners, chosen, rounds=rounds, compiled=compiled)
-    tokens = runners[0].loaded.tokenize(Texts.of(chosen))["input_ids"]
+def measure(model: Path, data: str, texts: int, rounds: int, *, compiled: bool) -> tuple[Benchmark, dict[str, object]]:
+    """Time one task, and its short texts once more one at a time."""
+    models = load_in_runtimes(model, threads=torch.get_num_threads())
+    chosen = list(read_texts(models[0].loaded, data, "test").texts)[:texts]
+    result = benchmark(models, chosen, rounds=rounds, compiled=compiled)
+    tokens = models[0].loaded.tokenize(Texts.of(chosen))["input_ids"]
     short = [text for text, ids in zip(chosen, tokens, strict=True) if len(ids) <= SHORT]
-    alone = benchmark(runners, short, batch_sizes=[1], rounds=rounds) if len(short) >= ENOUGH else None
+    alone = benchmark(models, short, batch_sizes=[1], rounds=rounds) if len(short) >= ENOUGH else None
     return result, {} if alone is None else alone.to_dict()
 
 
 def main() -> None:
-    """Measure what the command line names."""
+    """Run the benchmark of the tasks given on the command line."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--task", nargs=2, action="append", required=True, metavar=("MODEL", "DATA"))
     parser.add_argument("--texts", type=int, default=500)

@@ -1,20 +1,22 @@
-"""What is timed beside the engine does the work it claims to do, and ratios are ratios of what was timed."""
+"""Baselines do the work that they claim to do, and ratios are ratios of what was timed."""
 
 from __future__ import annotations
 
 import json
 import shutil
 import statistics
+from pathlib import Path
 
 import numpy as np
 import pytest
 
 from exitpoll import Engine, InputError, Policy, load_model
-from exitpoll.benchmark.baselines import full_graph, plain_transformers, truncated, whole_batch_waits
-from exitpoll.benchmark.timing import Contestant, benchmark, contestants, where_time_goes
+from exitpoll.benchmark.baselines import batch_level_exit, plain_transformers, single_graph, static_model
+from exitpoll.benchmark.timing import Benchmark, ModelInRuntime, Way, benchmark, break_down, load_in_runtimes
 from exitpoll.cli.tables import benchmark_table
 from exitpoll.engine.record import record_in_memory
 from exitpoll.export.quantize import quantize
+from exitpoll.files import write_json
 from tests.tiny import toy_texts, write_toy_folder
 
 TEXTS = list(toy_texts(24, 6).first)
@@ -22,14 +24,15 @@ TEXTS = list(toy_texts(24, 6).first)
 
 @pytest.fixture(scope="module")
 def model(model_folder, stages_folder, exported_folder, tmp_path_factory):
-    """A model with exports and policies by which about half the texts leave at once."""
+    """A model with exports, and with policies by which about half the texts leave at the first exit."""
     folder = shutil.copytree(model_folder, tmp_path_factory.mktemp("bench") / "model")
     shutil.copytree(exported_folder, folder / "onnx")
     (folder / "onnx-int8").mkdir()
-    quantize(stages_folder, folder / "onnx-int8", TEXTS)
-    first = [each.probability for each in Engine.load(folder, policy=Policy("max_prob", 0.0))(TEXTS)]
-    for each in (folder, folder / "onnx", folder / "onnx-int8"):
-        Policy("max_prob", statistics.median(first)).save(each / "policy.json")
+    quantize(stages_folder, folder / "onnx-int8", toy_texts(24, 6))
+    at_first_exit = Engine.load(folder, policy=Policy("max_prob", 0.0))(TEXTS)
+    threshold = statistics.median(prediction.probability for prediction in at_first_exit)
+    for path in (folder, folder / "onnx", folder / "onnx-int8"):
+        Policy("max_prob", threshold).save(path / "policy.json")
     return folder
 
 
@@ -38,76 +41,99 @@ def logits(model):
     return record_in_memory(load_model(model), toy_texts(24, 6)).logits
 
 
-def test_plain_transformers_and_full_graphs_are_the_full_model(model, logits):
-    ready = load_model(model)
-    for way in (plain_transformers(ready), full_graph(ready)):
-        np.testing.assert_allclose(way(TEXTS, 5), logits[:, -1], atol=1e-4)
-    small = full_graph(ready, int8=True)(TEXTS, 1)
-    assert (small.argmax(-1) == logits[:, -1].argmax(-1)).mean() > 0.9
-    with pytest.raises(InputError, match="needs a model that torch runs"):
+def test_plain_transformers_and_single_graphs_are_the_full_model(model, logits):
+    loaded = load_model(model)
+    for baseline in (plain_transformers(loaded), single_graph(loaded)):
+        np.testing.assert_allclose(baseline(TEXTS, 5), logits[:, -1], atol=1e-4)
+    quantized = single_graph(loaded, int8=True)(TEXTS, 1)
+    assert (quantized.argmax(-1) == logits[:, -1].argmax(-1)).mean() > 0.9
+    with pytest.raises(InputError, match="plain transformers needs a model in torch, not onnx float32"):
         plain_transformers(load_model(model, "onnx"))
+    with pytest.raises(InputError, match="is made of a model in torch, not onnx float32"):
+        single_graph(load_model(model, "onnx"))
 
 
 def test_a_static_model_stops_at_its_layer(model, logits):
-    np.testing.assert_allclose(truncated(load_model(model), 1)(TEXTS, 7), logits[:, 1], atol=1e-5)
+    np.testing.assert_allclose(static_model(load_model(model), 1)(TEXTS, 7), logits[:, 1], atol=1e-5)
 
 
-def test_a_whole_batch_waits_for_its_last_text(model, logits):
-    ready = load_model(model)
-    np.testing.assert_allclose(whole_batch_waits(ready, Policy("max_prob", 0.0))(TEXTS, 8), logits[:, 0], atol=1e-5)
-    np.testing.assert_allclose(whole_batch_waits(ready, Policy("max_prob", 2.0))(TEXTS, 8), logits[:, 2], atol=1e-5)
+def test_a_batch_exits_with_the_last_of_its_texts(model, logits):
+    loaded = load_model(model)
+    np.testing.assert_allclose(batch_level_exit(loaded, Policy("max_prob", 0.0))(TEXTS, 8), logits[:, 0], atol=1e-5)
+    np.testing.assert_allclose(batch_level_exit(loaded, Policy("max_prob", 2.0))(TEXTS, 8), logits[:, 2], atol=1e-5)
     p = np.exp(logits[:, 0]) / np.exp(logits[:, 0]).sum(-1, keepdims=True)
-    second = float(np.sort(p.max(-1))[-2])  # only the surest text may leave at once, and has to wait with the others
-    found = whole_batch_waits(ready, Policy("max_prob", second + 1e-6, max_depth=2))(TEXTS, 24)
-    np.testing.assert_allclose(found, logits[:, 1], atol=1e-5)
+    second = float(np.sort(p.max(-1))[-2])  # only the surest text may exit at once, and has to wait for the others
+    waited = batch_level_exit(loaded, Policy("max_prob", second + 1e-6, max_depth=2))(TEXTS, 24)
+    np.testing.assert_allclose(waited, logits[:, 1], atol=1e-5)
 
 
 def test_ratios_are_of_what_was_timed(model):
     seen = []
+    models = load_in_runtimes(model)
     result = benchmark(
-        contestants(model),
+        models,
         TEXTS,
         batch_sizes=[1, 8],
         rounds=1,
         on_progress=lambda progress: seen.append((progress.done, progress.total)),
     )
-    assert [each.kind for each in contestants(model)] == ["torch", "onnx", "onnx-int8"]
+    assert [entry.kind for entry in models] == ["torch", "onnx", "onnx-int8"]
     assert seen[-1] == (len(result.timings) * 2, len(result.timings) * 2)
-    times = {(each.runtime, each.way, each.batch_size): each for each in result.timings}
-    for each in result.timings:
-        plain = times["torch", "plain transformers", each.batch_size].milliseconds
-        full = times[each.runtime, "engine, all layers", each.batch_size].milliseconds
-        assert each.against_plain == pytest.approx(plain / each.milliseconds, rel=0.02)
-        assert each.against_full == pytest.approx(full / each.milliseconds, rel=0.02)
-        assert each.of_layers == pytest.approx(each.against_full * each.depth / 3, rel=0.02)
-    assert 1 < times["torch", "engine", 1].depth < 3
-    assert times["torch", "plain transformers", 8].depth == 3
-    assert times["onnx", "static", 8].depth in (1, 2, 3)
-    assert {each.way for each in result.timings if each.runtime == "onnx"} >= {"full graph", "whole batch waits"}
+    timings = {(timing.runtime, timing.way, timing.batch_size): timing for timing in result.timings}
+    for timing in result.timings:
+        plain = timings["torch", Way.PLAIN, timing.batch_size].milliseconds
+        full = timings[timing.runtime, Way.FULL_DEPTH, timing.batch_size].milliseconds
+        assert timing.against_plain == pytest.approx(plain / timing.milliseconds, rel=0.02)
+        assert timing.against_full == pytest.approx(full / timing.milliseconds, rel=0.02)
+        assert timing.of_layers == pytest.approx(timing.against_full * timing.depth / 3, rel=0.02)
+    engine = timings["torch", Way.ENGINE, 1].depth
+    assert 1 < engine < 3
+    for way in (Way.NO_REFILL, Way.BATCH_LEVEL_EXIT):
+        assert timings["torch", way, 8].depth == engine
+    for runtime, way in (("torch", Way.PLAIN), ("onnx", Way.SINGLE_GRAPH), ("onnx-int8", Way.FULL_DEPTH)):
+        assert timings[runtime, way, 8].depth == 3
+    assert timings["onnx", Way.STATIC, 8].depth in (1, 2, 3)
+    assert {timing.way for timing in result.timings} == set(Way) - {Way.COMPILED}
     assert benchmark_table(result).row_count == len(result.timings)
     assert json.loads(json.dumps(result.to_dict()))["layers"] == 3
+    assert json.loads(json.dumps(result.to_dict()))["timings"][0]["way"] == "plain transformers"
 
 
-def test_the_parts_make_up_the_whole(model):
-    found = where_time_goes(contestants(model)[1], TEXTS, 8)
-    assert set(found.milliseconds) == {
+def test_the_ways_are_those_of_results_written_before():
+    path = Path(__file__).parents[2] / "benchmarks" / "results" / "engine.json"
+    tasks = json.loads(path.read_text(encoding="utf-8"))["tasks"].values()
+    assert {timing["way"] for task in tasks for timing in task["timings"]} <= set(Way)
+
+
+def test_a_benchmark_is_the_same_after_saving_and_loading(model, tmp_path):
+    result = benchmark(load_in_runtimes(model)[:1], TEXTS[:4], batch_sizes=[4], rounds=1)
+    write_json(tmp_path / "bench.json", result.to_dict())
+    assert Benchmark.load(tmp_path / "bench.json") == result
+    (tmp_path / "bench.json").write_text((tmp_path / "bench.json").read_text().replace('"static"', '"unknown"'))
+    with pytest.raises(InputError, match="is not what exitpoll bench writes"):
+        Benchmark.load(tmp_path / "bench.json")
+
+
+def test_a_breakdown_has_the_time_of_every_part(model):
+    breakdown = break_down(load_in_runtimes(model)[1], TEXTS, 8)
+    assert set(breakdown.milliseconds) == {
         *("tokenizing", "embedding", "layers", "heads", "decision", "gathering", "other")
     }
-    assert all(each >= 0 for each in found.milliseconds.values())
-    for name in ("tokenizing", "embedding", "layers", "heads", "decision"):
-        assert found.milliseconds[name] > 0
+    assert all(milliseconds >= 0 for milliseconds in breakdown.milliseconds.values())
+    for part in ("tokenizing", "embedding", "layers", "heads", "decision"):
+        assert breakdown.milliseconds[part] > 0
 
 
 def test_refusals(model, model_folder):
-    runners = contestants(model)
+    models = load_in_runtimes(model)
     with pytest.raises(InputError, match="no texts to time"):
-        benchmark(runners, [])
+        benchmark(models, [])
     with pytest.raises(InputError, match="must be at least 1"):
-        benchmark(runners, TEXTS, rounds=0)
+        benchmark(models, TEXTS, rounds=0)
     with pytest.raises(InputError, match="torch must be the first"):
-        benchmark([Contestant("onnx", runners[1].loaded, runners[1].policy)], TEXTS)
-    with pytest.raises(InputError, match="without a policy no text leaves early; calibrate first"):
-        contestants(model_folder)
+        benchmark([ModelInRuntime("onnx", models[1].loaded, models[1].policy)], TEXTS)
+    with pytest.raises(InputError, match="without a policy no text exits early; calibrate first"):
+        load_in_runtimes(model_folder)
 
 
 def test_the_verb(run, model, tmp_path):

@@ -1,4 +1,4 @@
-"""The engine as a user meets it: a folder, texts, predictions; and what it refuses."""
+"""The engine as users call it: a folder, texts, predictions; and what it refuses."""
 
 from __future__ import annotations
 
@@ -28,20 +28,20 @@ def folder(model_folder, tmp_path):
 def test_without_a_policy_it_is_the_full_model(folder, tmp_path):
     loaded = load_model(str(folder))
     trace = record(loaded, Texts(TEXTS), tmp_path / "t")
-    found = Engine.load(folder)(TEXTS)
-    names = ["bad", "good", "so-so"]
-    assert [prediction.label for prediction in found] == [names[each] for each in trace.logits[:, -1].argmax(axis=-1)]
-    assert {prediction.depth for prediction in found} == {3}
+    predictions = Engine.load(folder)(TEXTS)
+    names, classes = ["bad", "good", "so-so"], trace.logits[:, -1].argmax(axis=-1)
+    assert [prediction.label for prediction in predictions] == [names[number] for number in classes]
+    assert {prediction.depth for prediction in predictions} == {3}
 
 
-def test_the_policy_of_the_folder_counts(folder):
+def test_the_policy_of_the_folder_is_used(folder):
     Policy("max_prob", 0.0).save(folder / "policy.json")
-    found = Engine.load(folder)(TEXTS, batch_size=4)
-    assert {prediction.depth for prediction in found} == {1}
+    predictions = Engine.load(folder)(TEXTS, batch_size=4)
+    assert {prediction.depth for prediction in predictions} == {1}
     assert {prediction.depth for prediction in Engine.load(folder, policy=Policy())(TEXTS)} == {3}
 
 
-def test_pairs_are_for_models_of_pairs(folder):
+def test_pairs_need_a_model_trained_on_pairs(folder):
     pairs = [(text, "the plot") for text in TEXTS[:3]]
     with pytest.raises(InputError, match="text 0: a pair of texts, where the model was trained on single texts"):
         Engine.load(folder)(pairs)
@@ -50,7 +50,7 @@ def test_pairs_are_for_models_of_pairs(folder):
     assert len(Engine.load(folder)(pairs)) == 3
     with pytest.raises(InputError, match="text 3: a single text, where the model was trained on pairs"):
         Engine.load(folder)([*pairs, "good film"])
-    (folder / "training.json").unlink()  # nothing is known
+    (folder / "training.json").unlink()  # not known
     assert len(Engine.load(folder)(pairs)) == len(Engine.load(folder)(TEXTS[:3])) == 3
     with pytest.raises(InputError, match="some texts are pairs and some are not"):
         Engine.load(folder)([*pairs, "good film"])
@@ -62,17 +62,17 @@ from exitpoll import Engine, Policy
 for policy in (None, Policy("max_prob", 0.0)):
     if policy:
         policy.save(sys.argv[1])
-    print([each.depth for each in Engine.load("us/ours")(["good film", "bad plot"])])
+    print([prediction.depth for prediction in Engine.load("us/ours")(["good film", "bad plot"])])
 """
 
 
-def test_a_model_of_the_hub_brings_its_policy(folder, tmp_path):
-    place = tmp_path / "hub" / "models--us--ours"
-    (place / "refs").mkdir(parents=True)
-    (place / "refs" / "main").write_text("0" * 40)
-    there = shutil.copytree(folder, place / "snapshots" / ("0" * 40))
+def test_the_policy_of_a_model_on_the_hub_is_used(folder, tmp_path):
+    cache = tmp_path / "hub" / "models--us--ours"
+    (cache / "refs").mkdir(parents=True)
+    (cache / "refs" / "main").write_text("0" * 40)
+    snapshot = shutil.copytree(folder, cache / "snapshots" / ("0" * 40))
     offline = {**os.environ, "HF_HUB_CACHE": str(tmp_path / "hub"), "HF_HUB_OFFLINE": "1"}
-    command = [sys.executable, "-c", ON_THE_HUB, there / "policy.json"]
+    command = [sys.executable, "-c", ON_THE_HUB, snapshot / "policy.json"]
     done = subprocess.run(command, env=offline, capture_output=True, text=True)
     assert done.stdout.split("\n") == ["[3, 3]", "[1, 1]", ""], done.stderr
 
@@ -92,9 +92,9 @@ def test_long_texts_are_truncated_as_in_training(folder):
 )
 def test_other_problem_types(problem_type, logits, expected):
     class Fixed:
-        """Says the same of every text."""
+        """Returns the same logits for every text."""
 
-        layers, shares_layers, model, name = (1,), False, "fixed", "none"
+        exit_layers, shares_layers, fingerprint, name = (1,), False, "fixed", "none"
         classes = len(logits)
 
         def __init__(self):
@@ -109,13 +109,13 @@ def test_other_problem_types(problem_type, logits, expected):
         def logits_at(self, state, exit_number, rows=None):
             return np.tile(np.array(logits, dtype=np.float32), (state, 1))
 
-    [found] = Engine(LoadedModel(Fixed(), lambda texts: {"input_ids": [[1]] * len(texts)}, ["x", "y"]))(["text"])
-    assert found.label == expected.label
-    assert found.probability == pytest.approx(expected.probability, abs=1e-3, nan_ok=True)
+    [prediction] = Engine(LoadedModel(Fixed(), lambda texts: {"input_ids": [[1]] * len(texts)}, ["x", "y"]))(["text"])
+    assert prediction.label == expected.label
+    assert prediction.probability == pytest.approx(expected.probability, abs=1e-3, nan_ok=True)
 
 
 @pytest.mark.parametrize("text", [None, 5, "", "  ", (), ("a",), ("a",) * 3, ("a", ""), ["a"], b"a", "\ud800"])
-def test_refuses_what_is_no_text_by_its_number(folder, text):
+def test_refuses_anything_but_texts_and_names_their_number(folder, text):
     with pytest.raises(InputError, match="text 3 "):
         Engine.load(folder)(["good film"] * 3 + [text])
 
@@ -126,7 +126,7 @@ def test_odd_characters_are_texts(folder, text):
 
 
 def test_refusals(folder):
-    with pytest.raises(InputError, match="batch_size 0 must be a whole number, at least 1"):
+    with pytest.raises(InputError, match="batch_size 0 must be an integer, at least 1"):
         Engine.load(folder)(TEXTS, batch_size=0)
     with pytest.raises(InputError, match="give a list of texts, not one text"):
         Engine.load(folder)("good film")
@@ -134,13 +134,13 @@ def test_refusals(folder):
         with pytest.raises(InputError, match=f"give a list of texts, not {name}"):
             Engine.load(folder)(wrong)
     for missing in (f"{folder}-mistyped", "mistyped", "a/b/c"):
-        with pytest.raises(InputError, match="does not exist, and is no name of the hub"):
+        with pytest.raises(InputError, match="does not exist, and is not a name on the hub"):
             Engine.load(missing)
     with pytest.raises(InputError, match="2 thresholds were given for 3 exits"):
         Engine.load(folder, policy=Policy("votes", [1, 2]))
     with pytest.raises(InputError, match="the policy is for regression, the model for single_label"):
         Engine.load(folder, policy=Policy("patience", 1, {"within": 0.1}, problem_type="regression"))
-    with pytest.raises(InputError, match="calibrated on model other, and this is model"):
+    with pytest.raises(InputError, match="calibrated for fingerprint other, and this is fingerprint"):
         Engine.load(folder, policy=Policy("votes", 1, certificate=certified(fingerprint="other")))
     with pytest.raises(InputError, match="2 temperatures were given for 3 exits"):
         Engine.load(folder, policy=Policy("max_prob", 0.9, {"temperatures": [1.0, 1.0]}))
@@ -149,9 +149,10 @@ def test_refusals(folder):
         Engine.load(folder)
 
 
-def test_a_trace_and_an_engine_agree_on_what_a_policy_does(folder, tmp_path):
+def test_a_trace_and_an_engine_agree_on_the_decisions_of_a_policy(folder, tmp_path):
     loaded = load_model(str(folder))
     record(loaded, Texts(TEXTS), tmp_path / "t")
     policy = Policy("entropy", 1.05)
     replay = policy.decide(Trace.load(tmp_path / "t"))
-    assert [each.depth for each in Engine.load(folder, policy=policy)(TEXTS, 7)] == replay.depth.tolist()
+    predictions = Engine.load(folder, policy=policy)(TEXTS, 7)
+    assert [prediction.depth for prediction in predictions] == replay.depth.tolist()

@@ -1,4 +1,4 @@
-"""Files in, files out: every row once and in order, whatever kills the job."""
+"""Prediction of files: every row once and in order, also after an interruption."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from pyarrow import Table, parquet
 
 from exitpoll import Engine, InputError, Policy
 from exitpoll.data import readers, writers
-from exitpoll.engine import predict as predicting
+from exitpoll.engine import predict
 from exitpoll.engine.predict import predict_file, predict_lines
 from tests.tiny import toy_rows, write_tsv
 
@@ -28,7 +28,7 @@ def engine(model_folder):
 
 @pytest.fixture(autouse=True)
 def small_blocks(monkeypatch):
-    monkeypatch.setattr(predicting, "BLOCK", 8)
+    monkeypatch.setattr(predict, "BLOCK", 8)
     monkeypatch.setattr(writers, "PARQUET_ROWS", 8)
 
 
@@ -46,17 +46,17 @@ def rows_of(path):
 
 
 @pytest.mark.parametrize("kind", ["csv", "tsv", "jsonl", "parquet"])
-def test_every_row_comes_back_with_its_prediction(engine, source, tmp_path, kind):
+def test_every_row_is_written_with_its_prediction(engine, source, tmp_path, kind):
     seen = []
     done = predict_file(engine, source, tmp_path / f"out.{kind}", on_progress=seen.append)
-    found = rows_of(tmp_path / f"out.{kind}")
+    rows = rows_of(tmp_path / f"out.{kind}")
     expected = engine([row[0] for row in ROWS])
-    assert [row["text"] for row in found] == [row[0] for row in ROWS]
-    assert [row["label"] for row in found] == [row[1] for row in ROWS]
-    assert [row["predicted"] for row in found] == [each.label for each in expected]
-    assert [int(row["depth"]) for row in found] == [each.depth for each in expected]
+    assert [row["text"] for row in rows] == [row[0] for row in ROWS]
+    assert [row["label"] for row in rows] == [row[1] for row in ROWS]
+    assert [row["predicted"] for row in rows] == [prediction.label for prediction in expected]
+    assert [int(row["depth"]) for row in rows] == [prediction.depth for prediction in expected]
     assert done.rows == 50
-    assert done.mean_depth == pytest.approx(np.mean([each.depth for each in expected]))
+    assert done.mean_depth == pytest.approx(np.mean([prediction.depth for prediction in expected]))
     assert [progress.done for progress in seen] == [8, 16, 24, 32, 40, 48, 50]
     assert sorted(path.name for path in tmp_path.iterdir()) == ["in.tsv", f"out.{kind}"]
 
@@ -67,29 +67,30 @@ def test_parquet_and_pairs(engine, tmp_path):
     parquet.write_table(Table.from_pydict(columns), tmp_path / "in.parquet")
     predict_file(engine, tmp_path / "in.parquet", tmp_path / "out.jsonl")
     expected = engine([row[:2] for row in pairs])
-    assert [row["predicted"] for row in rows_of(tmp_path / "out.jsonl")] == [each.label for each in expected]
+    predicted = [row["predicted"] for row in rows_of(tmp_path / "out.jsonl")]
+    assert predicted == [prediction.label for prediction in expected]
 
 
-def test_parquet_takes_types_that_change_and_columns_that_come_late(engine, tmp_path):
+def test_parquet_takes_types_that_change_and_columns_that_are_added(engine, tmp_path):
     rows = [{"text": "good film", "year": None, "id": 1}] * 9
     rows.append({"text": "bad film", "year": 1999, "tags": ["a"], "id": "b"})
     (tmp_path / "in.jsonl").write_text("\n".join(map(json.dumps, rows)))
     predict_file(engine, tmp_path / "in.jsonl", tmp_path / "out.parquet")
-    found = rows_of(tmp_path / "out.parquet")
-    assert [row["year"] for row in found] == [None] * 9 + [1999]
-    assert found[-1]["tags"] == ["a"]
-    assert [row["id"] for row in found] == ["1"] * 9 + ["b"]
-    assert found[0]["predicted"] == engine(["good film"])[0].label
+    written = rows_of(tmp_path / "out.parquet")
+    assert [row["year"] for row in written] == [None] * 9 + [1999]
+    assert written[-1]["tags"] == ["a"]
+    assert [row["id"] for row in written] == ["1"] * 9 + ["b"]
+    assert written[0]["predicted"] == engine(["good film"])[0].label
 
 
-def test_a_parquet_file_is_read_a_part_at_a_time(engine, tmp_path, monkeypatch):
+def test_a_parquet_file_is_read_in_parts(engine, tmp_path, monkeypatch):
     monkeypatch.setattr(readers, "PARQUET_ROWS", 4)
     parquet.write_table(Table.from_pydict({"text": [row[0] for row in ROWS]}), tmp_path / "in.parquet")
     predict_file(engine, tmp_path / "in.parquet", tmp_path / "out.jsonl")
     assert [row["text"] for row in rows_of(tmp_path / "out.jsonl")] == [row[0] for row in ROWS]
 
 
-def test_columns_of_separated_values_are_those_of_the_first_rows(engine, tmp_path):
+def test_the_columns_of_a_csv_file_are_those_of_the_first_rows(engine, tmp_path):
     rows = [{"text": "good film", "id": 1}, *[{"id": number, "text": "bad film"} for number in range(2, 12)]]
     (tmp_path / "in.jsonl").write_text("\n".join(map(json.dumps, rows)))
     predict_file(engine, tmp_path / "in.jsonl", tmp_path / "out.csv")
@@ -99,18 +100,18 @@ def test_columns_of_separated_values_are_those_of_the_first_rows(engine, tmp_pat
         predict_file(engine, tmp_path / "in.jsonl", tmp_path / "late.csv")
 
 
-def test_parquet_makes_text_of_what_it_has_no_type_for(engine, tmp_path):
+def test_parquet_writes_values_without_a_type_as_text(engine, tmp_path):
     rows = [{"text": "good film", "large": 2**70, "nothing": {}, "within": [{}]}]
     (tmp_path / "in.jsonl").write_text(json.dumps(rows[0]))
     predict_file(engine, tmp_path / "in.jsonl", tmp_path / "out.parquet")
-    [found] = rows_of(tmp_path / "out.parquet")
-    assert (found["large"], found["nothing"], found["within"]) == (str(2**70), "{}", "[{}]")
+    [row] = rows_of(tmp_path / "out.parquet")
+    assert (row["large"], row["nothing"], row["within"]) == (str(2**70), "{}", "[{}]")
 
 
 @pytest.mark.parametrize("kind", ["csv", "tsv", "jsonl", "parquet"])
 @pytest.mark.parametrize("after", [1, 3])
 @pytest.mark.parametrize("torn", [b"", b"half a li"])
-def test_a_killed_job_resumes_without_a_lost_or_doubled_row(engine, source, tmp_path, kind, after, torn):
+def test_a_killed_job_resumes_without_a_lost_or_duplicated_row(engine, source, tmp_path, kind, after, torn):
     out, whole = tmp_path / f"out.{kind}", tmp_path / f"whole.{kind}"
 
     def kill(progress):
@@ -122,7 +123,7 @@ def test_a_killed_job_resumes_without_a_lost_or_doubled_row(engine, source, tmp_
     assert not out.exists()
     with (tmp_path / f"out.{kind}.partial").open("ab") as file:
         file.write(torn)  # a block that was being written
-    with pytest.raises(InputError, match="is a job that was cut off: say --resume"):
+    with pytest.raises(InputError, match="is an interrupted job; use --resume to continue it"):
         predict_file(engine, source, out)
     done = predict_file(engine, source, out, resume=True)
     predict_file(engine, source, whole)
@@ -132,14 +133,14 @@ def test_a_killed_job_resumes_without_a_lost_or_doubled_row(engine, source, tmp_
 
 
 def test_a_job_killed_before_its_first_block_resumes(engine, source, tmp_path, monkeypatch):
-    """As a process that is killed leaves it, without a chance to clear up."""
+    """As a killed process leaves it, without cleaning up."""
 
     def kill(*_):
         raise KeyboardInterrupt
 
     with monkeypatch.context() as patched:
-        patched.setattr(predicting._Work, "note", kill)
-        patched.setattr(predicting._Work, "dropped_if_nothing_was_done", lambda _: nullcontext())
+        patched.setattr(predict._Job, "count", kill)
+        patched.setattr(predict._Job, "removed_if_empty", lambda _: nullcontext())
         with pytest.raises(KeyboardInterrupt):
             predict_file(engine, source, tmp_path / "out.csv")
     assert (tmp_path / "out.csv.partial").stat().st_size > 0
@@ -148,13 +149,13 @@ def test_a_job_killed_before_its_first_block_resumes(engine, source, tmp_path, m
     assert (tmp_path / "out.csv").read_bytes() == (tmp_path / "whole.csv").read_bytes()
 
 
-def test_logits_that_are_no_numbers_are_counted(engine, source, tmp_path, monkeypatch):
-    def answer(state, exit_number, rows=None, known=engine.runtime.answer):
-        said = np.array(known(state, exit_number, rows))
-        said[0] = np.nan
-        return said
+def test_rows_with_nan_logits_are_counted(engine, source, tmp_path, monkeypatch):
+    def with_nan(state, exit_number, rows=None, logits_at=engine.runtime.logits_at):
+        logits = np.array(logits_at(state, exit_number, rows))
+        logits[0] = np.nan
+        return logits
 
-    monkeypatch.setattr(engine.runtime, "answer", answer)
+    monkeypatch.setattr(engine.runtime, "logits_at", with_nan)
     assert predict_file(engine, source, tmp_path / "out.jsonl", batch_size=50).broken > 0
     monkeypatch.undo()
     assert predict_file(engine, source, tmp_path / "whole.jsonl").broken == 0
@@ -167,11 +168,11 @@ def test_another_job_is_not_resumed(engine, source, tmp_path):
     with pytest.raises(KeyboardInterrupt):
         predict_file(engine, source, tmp_path / "out.csv", about={"model": "a"}, on_progress=kill)
     for other in ({"about": {"model": "b"}}, {"about": {"model": "a"}, "text_column": "label"}):
-        with pytest.raises(InputError, match="was begun with another input, model, policy or --on-error"):
+        with pytest.raises(InputError, match="was started with another input, model, policy or --on-error"):
             predict_file(engine, source, tmp_path / "out.csv", **other, resume=True)
 
 
-def test_what_is_left_of_an_older_job_does_not_get_into_a_new_one(engine, source, tmp_path):
+def test_an_older_job_leaves_nothing_in_a_new_one(engine, source, tmp_path):
     out = tmp_path / "out.csv"
 
     def kill(progress):
@@ -186,14 +187,14 @@ def test_what_is_left_of_an_older_job_does_not_get_into_a_new_one(engine, source
     with pytest.raises(KeyboardInterrupt):
         predict_file(engine, source, tmp_path / "cut.csv", on_progress=kill)
     (tmp_path / "cut.csv.partial").write_bytes(b"")
-    with pytest.raises(InputError, match="is shorter than it was; remove it and start anew"):
+    with pytest.raises(InputError, match="is shorter than when it was interrupted; remove it and start again"):
         predict_file(engine, source, tmp_path / "cut.csv", resume=True)
 
 
-def test_files_of_others_are_left_alone(engine, source, tmp_path):
+def test_other_files_are_not_touched(engine, source, tmp_path):
     (tmp_path / "out.csv.partial").write_text("mine")
     for resume in (False, True):
-        with pytest.raises(InputError, match="is in the way, and no job of exitpoll"):
+        with pytest.raises(InputError, match="exists and is not an interrupted job of exitpoll"):
             predict_file(engine, source, tmp_path / "out.csv", resume=resume)
     assert (tmp_path / "out.csv.partial").read_text() == "mine"
 
@@ -206,14 +207,14 @@ def test_a_refused_job_leaves_nothing_behind(engine, source, tmp_path):
 
 
 @pytest.mark.parametrize("kind", ["csv", "tsv"])
-def test_what_was_written_can_be_read(engine, tmp_path, kind):
+def test_the_output_can_be_read_again(engine, tmp_path, kind):
     rows = [{"text": 'say "hi" '}, {"text": "a\rb"}, {"text": "a\tb\nc"}, {"text": "x", "when": {"day": "1"}}]
     (tmp_path / "in.jsonl").write_text("\n".join(map(json.dumps, rows)))
     predict_file(engine, tmp_path / "in.jsonl", tmp_path / f"out.{kind}")
-    found = list(readers.checked(readers.READERS[f".{kind}"](tmp_path / f"out.{kind}")))
-    assert len(found) == 4
-    assert found[0].values["text"] == rows[0]["text"]
-    assert found[3].values["when"] == '{"day": "1"}'
+    written = list(readers.checked(readers.READERS[f".{kind}"](tmp_path / f"out.{kind}")))
+    assert len(written) == 4
+    assert written[0].values["text"] == rows[0]["text"]
+    assert written[3].values["when"] == '{"day": "1"}'
 
 
 class TestErrors:
@@ -227,13 +228,13 @@ class TestErrors:
         with pytest.raises(InputError, match=r"in.jsonl line 2 is empty, or neither a text nor a pair"):
             predict_file(engine, broken, tmp_path / "out.jsonl")
 
-    def test_skip_answers_the_rest(self, engine, broken, tmp_path):
+    def test_skip_predicts_the_rest(self, engine, broken, tmp_path):
         done = predict_file(engine, broken, tmp_path / "out.jsonl", on_error="skip")
-        found = rows_of(tmp_path / "out.jsonl")
+        rows = rows_of(tmp_path / "out.jsonl")
         assert (done.rows, done.skipped) == (5, 2)
-        assert [row["predicted"] is None for row in found] == [False, True, False, True, False]
-        assert "line 4 is empty" in found[3]["error"]
-        assert found[0]["error"] is None
+        assert [row["predicted"] is None for row in rows] == [False, True, False, True, False]
+        assert "line 4 is empty" in rows[3]["error"]
+        assert rows[0]["error"] is None
 
     def test_skip_cannot_go_past_everything(self, engine, tmp_path):
         (tmp_path / "in.jsonl").write_text("[1]\n[2]\n")
@@ -254,15 +255,15 @@ class TestErrors:
             ("in.csv", b"text,id\ngood,1\nragged\n\xff,2\na\0b,3\nbad,4\n", "1 fields where the header has 2"),
         ],
     )
-    def test_skip_goes_past_rows_that_cannot_be_read(self, engine, tmp_path, name, content, problem):
+    def test_skip_skips_rows_that_cannot_be_read(self, engine, tmp_path, name, content, problem):
         (tmp_path / name).write_bytes(content)
         with pytest.raises(InputError, match=problem):
             predict_file(engine, tmp_path / name, tmp_path / "out.jsonl")
         done = predict_file(engine, tmp_path / name, tmp_path / "skipped.jsonl", on_error="skip")
-        found = rows_of(tmp_path / "skipped.jsonl")
+        rows = rows_of(tmp_path / "skipped.jsonl")
         assert (done.rows, done.skipped) == (5, 3)
-        assert [row["predicted"] is None for row in found] == [False, True, True, True, False]
-        assert problem in found[1]["error"]
+        assert [row["predicted"] is None for row in rows] == [False, True, True, True, False]
+        assert problem in rows[1]["error"]
 
     def test_two_columns_of_one_name(self, engine, tmp_path):
         table = Table.from_arrays([["good"], ["bad"]], names=["text", "text"])
@@ -273,8 +274,8 @@ class TestErrors:
     def test_lines(self, engine):
         with pytest.raises(InputError, match="line 2 holds half of a surrogate pair"):
             list(predict_lines(engine, ["good film", "a\udcff"]))
-        found = [json.loads(line) for line in predict_lines(engine, ["good", "\udcff", "bad"], 2, on_error="skip")]
-        assert [row["predicted"] is None for row in found] == [False, True, False]
+        rows = [json.loads(line) for line in predict_lines(engine, ["good", "\udcff", "bad"], 2, on_error="skip")]
+        assert [row["predicted"] is None for row in rows] == [False, True, False]
         with pytest.raises(InputError, match="batch_size 0 must be at least 1"):
             list(predict_lines(engine, ["good film"], 0))
 
@@ -299,19 +300,19 @@ class TestErrors:
             predict_file(engine, tmp_path / source, tmp_path / out)
         assert not (tmp_path / out).exists()
 
-    def test_the_input_is_no_output(self, engine, tmp_path):
+    def test_the_input_cannot_be_the_output(self, engine, tmp_path):
         path = tmp_path / "in.tsv"
         write_tsv(path, ROWS)
         before = path.read_text()
-        with pytest.raises(InputError, match="is the input: name another output"):
+        with pytest.raises(InputError, match="is the input; choose another output"):
             predict_file(engine, path, tmp_path / "." / "in.tsv")
         assert path.read_text() == before
 
 
 def test_lines(engine):
-    found = [json.loads(line) for line in predict_lines(engine, io.StringIO("good film\n\nbad film\n"))]
-    assert [row["text"] for row in found] == ["good film", "bad film"]
-    assert found[0]["predicted"] == engine(["good film"])[0].label
+    rows = [json.loads(line) for line in predict_lines(engine, io.StringIO("good film\n\nbad film\n"))]
+    assert [row["text"] for row in rows] == ["good film", "bad film"]
+    assert rows[0]["predicted"] == engine(["good film"])[0].label
 
 
 def test_the_verb(run, model_folder, source, tmp_path, monkeypatch):

@@ -215,7 +215,7 @@ class TestOpening:
     @pytest.mark.parametrize(
         ("file", "content", "message"),
         [
-            ("layers-1.onnx", None, "layers-1.onnx' is missing; export the model anew"),
+            ("layers-1.onnx", None, "layers-1.onnx' is missing; export the model again"),
             ("layers-1.onnx", b"junk", "layers-1.onnx' cannot be loaded"),
             ("head-01.onnx", b"", "head-01.onnx' cannot be loaded"),
             ("tokenizer.json", b"{}", "tokenizer.json' cannot be read"),
@@ -252,7 +252,7 @@ class TestOpening:
         manifest = json.loads((copied / "exported.json").read_text())
         for value in values:
             (copied / "exported.json").write_text(json.dumps({**manifest, name: value}))
-            with pytest.raises(InputError, match="export the model anew"):
+            with pytest.raises(InputError, match="export the model again"):
                 load_model(copied)
 
     def test_without_onnxruntime(self, exported_folder, monkeypatch):

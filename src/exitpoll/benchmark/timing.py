@@ -1,31 +1,30 @@
-"""How long it takes to answer texts in several ways, timed in turn so that a busy moment hits all of them alike."""
+"""Wall-clock time of the engine and its baselines, timed alternately so that other load affects all of them alike."""
 
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, fields, replace
+from enum import StrEnum
 from pathlib import Path
-from typing import Any
+from typing import cast
 
 import numpy as np
 
-from exitpoll.benchmark.baselines import Way, full_graph, plain_transformers, truncated, whole_batch_waits
+from exitpoll.benchmark.baselines import batch_level_exit, plain_transformers, single_graph, static_model
 from exitpoll.data.batching import Text, lengths_of
 from exitpoll.data.progress import OnProgress, Progress, ignore
 from exitpoll.data.splits import Texts
 from exitpoll.decide.policy import Policy
 from exitpoll.engine.engine import Engine
 from exitpoll.engine.loading import find_folder, load_model
-from exitpoll.engine.runtime import LoadedModel
+from exitpoll.engine.runtime import LoadedModel, Runtime
 from exitpoll.errors import InputError
 from exitpoll.files import read_json
 from exitpoll.models.folder import MANIFEST, POLICY, RUNTIMES
 
 BATCH_SIZES = (1, 8, 32, 128)
-PLAIN = "plain transformers"
-FULL = "engine, all layers"
-PARTS = {
+PARTS = {  # method -> the part of the work that it does
     "tokenize": "tokenizing",
     "embed": "embedding",
     "advance": "layers",
@@ -36,8 +35,21 @@ PARTS = {
 }
 
 
+class Way(StrEnum):
+    """Ways to run a model: the engine and its baselines, by their names in bench.json and in the order of tables."""
+
+    PLAIN = "plain transformers"
+    COMPILED = "torch.compile"
+    SINGLE_GRAPH = "full graph"
+    FULL_DEPTH = "engine, all layers"
+    ENGINE = "engine"
+    NO_REFILL = "engine, no refill"
+    STATIC = "static"
+    BATCH_LEVEL_EXIT = "whole batch waits"
+
+
 @dataclass(frozen=True)
-class Contestant:
+class ModelInRuntime:
     """A model in one runtime, with its policy."""
 
     kind: str  # "torch", "onnx" or "onnx-int8"
@@ -47,30 +59,30 @@ class Contestant:
 
 @dataclass(frozen=True)
 class Timing:
-    """How long one way took."""
+    """Wall-clock time of one way to run a model."""
 
     runtime: str
-    way: str
+    way: Way
     batch_size: int
     milliseconds: float  # a text, in the fastest of several rounds
-    depth: float  # layers a text needed, on average
+    depth: float  # mean layers a text
     against_plain: float  # times as fast as plain transformers
     against_full: float  # times as fast as the engine with all layers, in the same runtime
-    of_layers: float  # what the clock keeps of the speed-up in layers: against_full ÷ (layers ÷ depth)
+    of_layers: float  # share of the speed-up in layers that is left in wall-clock time: against_full ÷ (layers ÷ depth)
 
 
 @dataclass(frozen=True)
 class Breakdown:
-    """Where the engine's time went."""
+    """The engine's wall-clock time by parts."""
 
     runtime: str
     batch_size: int
-    milliseconds: Mapping[str, float]  # a text, by part; "other" is what keeps the texts in order
+    milliseconds: Mapping[str, float]  # a text, by part; "other" is scheduling
 
 
 @dataclass(frozen=True)
 class Benchmark:
-    """What was timed, and where the engine's time went."""
+    """Timings of all ways, runtimes and batch sizes."""
 
     texts: int
     mean_tokens: float
@@ -78,15 +90,15 @@ class Benchmark:
     layers: int
     timings: Sequence[Timing]
     breakdowns: Sequence[Breakdown]
-    about: Mapping[str, Any] = field(default_factory=dict)  # model, data, split
+    about: Mapping[str, object] = field(default_factory=dict)  # fingerprint, data, split
 
-    def to_dict(self) -> dict[str, Any]:
-        """Give all figures as plain values."""
+    def to_dict(self) -> dict[str, object]:
+        """Return all figures as plain values."""
         return asdict(self)
 
     @classmethod
     def load(cls, path: Path) -> Benchmark:
-        """Read what `exitpoll bench` wrote.
+        """Load what `exitpoll bench` wrote.
 
         Args:
             path: Its bench.json.
@@ -98,39 +110,39 @@ class Benchmark:
             raise InputError(f"there is no '{path}'; exitpoll bench --out writes one")
         content = read_json(path) or {}
         try:
-            found = {each.name: content[each.name] for each in fields(cls)}
-            found["timings"] = [Timing(**each) for each in found["timings"]]
-            found["breakdowns"] = [Breakdown(**each) for each in found["breakdowns"]]
-            if not found["timings"] or not found["breakdowns"]:
+            values = {field.name: content[field.name] for field in fields(cls)}
+            values["timings"] = [Timing(**{**row, "way": Way(row["way"])}) for row in values["timings"]]
+            values["breakdowns"] = [Breakdown(**row) for row in values["breakdowns"]]
+            if not values["timings"] or not values["breakdowns"]:
                 raise ValueError("it is empty")
         except (KeyError, TypeError, ValueError) as error:
             raise InputError(f"'{path}' is not what exitpoll bench writes") from error
-        return cls(**found)
+        return cls(**values)
 
 
-def contestants(model: str | Path, *, threads: int | None = None) -> list[Contestant]:
-    """Open a model in every runtime that its folder has something for, each with its own policy.
+def load_in_runtimes(model_folder: str | Path, *, threads: int | None = None) -> list[ModelInRuntime]:
+    """Load a model in every runtime that its folder has files for, each with its own policy.
 
     Args:
-        model: The trained folder.
+        model_folder: The trained folder.
         threads: How many threads to use.
 
     Returns:
-        The contestants, torch first.
+        The model in these runtimes, torch first.
     """
-    kinds = [kind for kind in RUNTIMES if kind == "torch" or (Path(model) / kind / MANIFEST).exists()]
-    found = []
+    kinds = [kind for kind in RUNTIMES if kind == "torch" or (Path(model_folder) / kind / MANIFEST).exists()]
+    models: list[ModelInRuntime] = []
     for kind in kinds:
-        path = find_folder(model, kind) / POLICY
+        path = find_folder(model_folder, kind) / POLICY
         if not path.exists():
-            raise InputError(f"'{path}' is missing, and without a policy no text leaves early; calibrate first")
-        found.append(Contestant(kind, load_model(model, kind, threads=threads), Policy.load(path)))
-        threads = found[0].loaded.runtime.threads  # the same for all
-    return found
+            raise InputError(f"'{path}' is missing, and without a policy no text exits early; calibrate first")
+        models.append(ModelInRuntime(kind, load_model(model_folder, kind, threads=threads), Policy.load(path)))
+        threads = models[0].loaded.runtime.threads  # the same for all
+    return models
 
 
 def benchmark(
-    runners: Sequence[Contestant],
+    models: Sequence[ModelInRuntime],
     texts: Sequence[Text],
     *,
     batch_sizes: Sequence[int] = BATCH_SIZES,
@@ -138,13 +150,13 @@ def benchmark(
     compiled: bool = False,
     on_progress: OnProgress = ignore,
 ) -> Benchmark:
-    """Time the engine in several runtimes beside what one would run instead.
+    """Time the engine in several runtimes, and its baselines.
 
     Args:
-        runners: The model in each runtime, torch first.
-        texts: Texts to answer.
+        models: The model in several runtimes, torch first.
+        texts: Texts to predict.
         batch_sizes: Most texts in a call.
-        rounds: How often each way is timed, after a first time that does not count.
+        rounds: How often everything is timed, after a warm-up round.
         compiled: Whether to time a compiled encoder too.
         on_progress: Called after every run.
 
@@ -155,159 +167,168 @@ def benchmark(
         raise InputError("there are no texts to time")
     if rounds < 1 or any(size < 1 for size in batch_sizes):
         raise InputError("rounds and batch sizes must be at least 1")
-    if not runners or runners[0].kind != "torch":
+    if not models or models[0].kind != "torch":
         raise InputError("torch must be the first of the runtimes: the others are compared with it")
-    depths = {each.kind: _mean_depth(each, texts) for each in runners}
-    ways = _ways(runners, depths, compiled=compiled)
+    entries = _plain_entries(models[0], compiled=compiled)
+    for model in models:
+        entries += _entries(model, models[0], texts)
     timings: list[Timing] = []
     for number, batch_size in enumerate(batch_sizes):
-        runs = len(ways) * (rounds + 1)
+        runs = len(entries) * (rounds + 1)
         count = _count_from(number * runs, len(batch_sizes) * runs, on_progress)
-        fastest = _time_in_turn(ways, texts, batch_size, rounds, count)
-        timings += _timings(fastest, runners, depths, batch_size)
-    runtime = runners[0].loaded.runtime
+        timings += _timings(entries, _time_alternately(entries, texts, batch_size, rounds, count), batch_size)
+    runtime = models[0].loaded.runtime
     return Benchmark(
         texts=len(texts),
-        mean_tokens=float(lengths_of(runners[0].loaded.tokenize(Texts.of(texts))).mean()),
+        mean_tokens=float(lengths_of(models[0].loaded.tokenize(Texts.of(texts))).mean()),
         threads=runtime.threads,
         layers=runtime.exit_layers[-1],
         timings=timings,
-        breakdowns=[where_time_goes(each, texts, size) for each in runners for size in batch_sizes],
+        breakdowns=[break_down(model, texts, size) for model in models for size in batch_sizes],
     )
 
 
-def _mean_depth(contestant: Contestant, texts: Sequence[Text]) -> float:
-    """Count the layers that a text needs, on average."""
-    found = Engine(contestant.loaded, contestant.policy)(texts)
-    return float(np.mean([prediction.depth for prediction in found]))
+# ---- what is timed --------------------------------------------------------------------------------------------------
 
 
-def _ways(runners: Sequence[Contestant], depths: Mapping[str, float], *, compiled: bool) -> dict[tuple[str, str], Way]:
-    """List the ways to answer, by runtime and name."""
-    first = runners[0].loaded
-    ways: dict[tuple[str, str], Way] = {("torch", PLAIN): plain_transformers(first)}
+@dataclass(frozen=True)
+class _Entry:
+    """One way to run a model in one runtime."""
+
+    runtime: str
+    way: Way
+    run: Callable[[Sequence[Text], int], object]  # texts, batch size -> logits or predictions
+    depth: float  # mean layers a text
+    layers: int  # of the full model
+
+
+def _plain_entries(model: ModelInRuntime, *, compiled: bool) -> list[_Entry]:
+    """List the ways to run the full model without the engine, in torch."""
+    layers = model.loaded.runtime.exit_layers[-1]
+    ways = {Way.PLAIN: plain_transformers(model.loaded)}
     if compiled:
-        ways["torch", "torch.compile"] = plain_transformers(first, compiled=True)
-    for each in runners:
-        if each.kind != "torch":
-            ways[each.kind, "full graph"] = full_graph(first, int8=each.kind == "onnx-int8")
-        engine = Engine(each.loaded, each.policy)
-        ways[each.kind, FULL] = Engine(each.loaded)
-        ways[each.kind, "engine"] = engine
-        ways[each.kind, "engine, no refill"] = _without_refill(engine)
-        ways[each.kind, "whole batch waits"] = whole_batch_waits(each.loaded, each.policy)
-        ways[each.kind, "static"] = truncated(each.loaded, _nearest_exit(each, depths[each.kind]))
-    return ways
+        ways[Way.COMPILED] = plain_transformers(model.loaded, compiled=True)
+    return [_Entry(model.kind, way, run, layers, layers) for way, run in ways.items()]
 
 
-def _without_refill(engine: Engine) -> Way:
-    """Let batches shrink, and nobody wait for others."""
+def _entries(model: ModelInRuntime, in_torch: ModelInRuntime, texts: Sequence[Text]) -> list[_Entry]:
+    """List the ways to run a model in its runtime."""
+    loaded, engine = model.loaded, Engine(model.loaded, model.policy)
+    exit_layers = loaded.runtime.exit_layers
+    layers = exit_layers[-1]
+    depth = float(np.mean([prediction.depth for prediction in engine(texts)]))
+    static = _nearest_exit(exit_layers, depth)
+    entries = [
+        _Entry(model.kind, Way.FULL_DEPTH, Engine(loaded), layers, layers),
+        _Entry(model.kind, Way.ENGINE, engine, depth, layers),
+        _Entry(model.kind, Way.NO_REFILL, _without_refill(engine), depth, layers),
+        _Entry(model.kind, Way.BATCH_LEVEL_EXIT, batch_level_exit(loaded, model.policy), depth, layers),
+        _Entry(model.kind, Way.STATIC, static_model(loaded, static), exit_layers[static], layers),
+    ]
+    if model.kind != "torch":
+        run = single_graph(in_torch.loaded, int8=model.kind == "onnx-int8")
+        entries.insert(0, _Entry(model.kind, Way.SINGLE_GRAPH, run, layers, layers))
+    return entries
+
+
+def _without_refill(engine: Engine) -> Callable[[Sequence[Text], int], object]:
+    """Return an engine whose batches shrink: no text waits for others."""
     return lambda texts, batch_size: list(engine.stream(texts, batch_size, refill=False))
 
 
-def _nearest_exit(contestant: Contestant, depth: float) -> int:
-    """Find the exit of a static model that is about as deep, or a little deeper."""
-    layers = np.asarray(contestant.loaded.runtime.exit_layers)
-    return min(int(np.searchsorted(layers, np.rint(depth))), len(layers) - 1)
+def _nearest_exit(exit_layers: Sequence[int], depth: float) -> int:
+    """Return the exit of a static model that is about as deep, or a little deeper."""
+    return min(int(np.searchsorted(exit_layers, np.rint(depth))), len(exit_layers) - 1)
+
+
+# ---- time -----------------------------------------------------------------------------------------------------------
 
 
 def _count_from(start: int, total: int, on_progress: OnProgress) -> OnProgress:
-    """Count runs on from those before."""
+    """Return a callback that adds earlier runs to the count."""
     return lambda progress: on_progress(replace(progress, done=start + progress.done, total=total))
 
 
-def _time_in_turn(
-    ways: Mapping[tuple[str, str], Way],
-    texts: Sequence[Text],
-    batch_size: int,
-    rounds: int,
-    on_progress: OnProgress,
-) -> dict[tuple[str, str], float]:
-    """Time every way once in each round: seconds a text of the fastest, for other work can only make it slower."""
-    seconds: dict[tuple[str, str], list[float]] = {key: [] for key in ways}
+def _time_alternately(
+    entries: Sequence[_Entry], texts: Sequence[Text], batch_size: int, rounds: int, on_progress: OnProgress
+) -> list[float]:
+    """Measure the seconds a text of all entries: those of their fastest round, as other load only adds time."""
+    seconds: list[list[float]] = [[] for _ in entries]
     for attempt in range(rounds + 1):
-        for number, (key, way) in enumerate(ways.items(), start=1):
+        for number, entry in enumerate(entries):
             started = time.perf_counter()
-            way(texts, batch_size)
-            seconds[key].append(time.perf_counter() - started)
-            on_progress(Progress("timing", attempt * len(ways) + number, len(ways) * (rounds + 1)))
-    return {key: min(times[1:]) / len(texts) for key, times in seconds.items()}
+            entry.run(texts, batch_size)
+            seconds[number].append(time.perf_counter() - started)
+            on_progress(Progress("timing", attempt * len(entries) + number + 1))
+    return [min(times[1:]) / len(texts) for times in seconds]
 
 
-def _timings(
-    fastest: Mapping[tuple[str, str], float],
-    runners: Sequence[Contestant],
-    depths: Mapping[str, float],
-    batch_size: int,
-) -> list[Timing]:
-    """Turn seconds into ratios."""
-    found = []
-    for (kind, way), seconds in fastest.items():
-        each = next(each for each in runners if each.kind == kind)
-        layers = each.loaded.runtime.exit_layers
-        depth: float = layers[-1]
-        if way == "static":
-            depth = layers[_nearest_exit(each, depths[kind])]
-        elif way.startswith("whole") or (way.startswith("engine") and way != FULL):
-            depth = depths[kind]
-        against_full = fastest[kind, FULL] / seconds
-        found.append(
+def _timings(entries: Sequence[_Entry], seconds: Sequence[float], batch_size: int) -> list[Timing]:
+    """Compute ratios of the seconds a text."""
+    fastest = {(entry.runtime, entry.way): value for entry, value in zip(entries, seconds, strict=True)}
+    timings = []
+    for entry, value in zip(entries, seconds, strict=True):
+        against_full = fastest[entry.runtime, Way.FULL_DEPTH] / value
+        timings.append(
             Timing(
-                runtime=kind,
-                way=way,
+                runtime=entry.runtime,
+                way=entry.way,
                 batch_size=batch_size,
-                milliseconds=round(1000 * seconds, 4),
-                depth=round(depth, 3),
-                against_plain=round(fastest["torch", PLAIN] / seconds, 3),
+                milliseconds=round(1000 * value, 4),
+                depth=round(entry.depth, 3),
+                against_plain=round(fastest["torch", Way.PLAIN] / value, 3),
                 against_full=round(against_full, 3),
-                of_layers=round(against_full * depth / layers[-1], 3),
+                of_layers=round(against_full * entry.depth / entry.layers, 3),
             )
         )
-    return found
+    return timings
 
 
-def where_time_goes(contestant: Contestant, texts: Sequence[Text], batch_size: int) -> Breakdown:
-    """Take the engine's time apart.
+# ---- parts ----------------------------------------------------------------------------------------------------------
+
+
+def break_down(model: ModelInRuntime, texts: Sequence[Text], batch_size: int) -> Breakdown:
+    """Measure the parts of the engine's time.
 
     Args:
-        contestant: A model in one runtime.
-        texts: Texts to answer.
+        model: A model in one runtime.
+        texts: Texts to predict.
         batch_size: Most texts in a call.
 
     Returns:
-        The time of each part.
+        The time of every part.
     """
     clock = dict.fromkeys(PARTS.values(), 0.0)
-    loaded: Any = _Clocked(contestant.loaded, clock)
-    runtime: Any = _Clocked(contestant.loaded.runtime, clock)
-    policy: Any = _Clocked(contestant.policy, clock)
-    engine = Engine(replace(contestant.loaded, runtime=runtime, tokenize=loaded.tokenize), policy)
+    loaded = cast(LoadedModel, _Timed(model.loaded, clock))
+    runtime = cast(Runtime, _Timed(model.loaded.runtime, clock))
+    policy = cast(Policy, _Timed(model.policy, clock))
+    engine = Engine(replace(model.loaded, runtime=runtime, tokenize=loaded.tokenize), policy)
     engine(texts[: 2 * batch_size], batch_size)
     clock.update(dict.fromkeys(clock, 0.0))
     started = time.perf_counter()
     engine(texts, batch_size)
-    whole = time.perf_counter() - started
-    clock["other"] = whole - sum(clock.values())
+    total = time.perf_counter() - started
+    clock["other"] = total - sum(clock.values())
     parts = {part: round(1000 * seconds / len(texts), 4) for part, seconds in clock.items()}
-    return Breakdown(contestant.kind, batch_size, parts)
+    return Breakdown(model.kind, batch_size, parts)
 
 
-class _Clocked:
-    """Something whose methods are timed."""
+class _Timed:
+    """An object whose methods are timed."""
 
-    def __init__(self, inner: Any, clock: dict[str, float]) -> None:
-        """Take what is to be timed, and where to add the seconds."""
+    def __init__(self, inner: object, clock: dict[str, float]) -> None:
+        """Wrap an object; `clock` counts the seconds of every part."""
         self._inner, self._clock = inner, clock
 
-    def __getattr__(self, name: str) -> Any:
-        """Give what the thing itself has; methods that are parts of the work with a clock around them."""
-        found = getattr(self._inner, name)
+    def __getattr__(self, name: str) -> object:
+        """Return the attribute of the object itself; methods that are parts of the work with a clock around them."""
+        attribute = getattr(self._inner, name)
         if name not in PARTS:
-            return found
+            return attribute
 
-        def timed(*arguments: Any) -> Any:
+        def timed(*arguments: object) -> object:
             started = time.perf_counter()
-            result = found(*arguments)
+            result = attribute(*arguments)
             self._clock[PARTS[name]] += time.perf_counter() - started
             return result
 

@@ -1,4 +1,4 @@
-"""Read texts as a model was trained to see them: the same splits, labels and columns."""
+"""Read texts for a model: the same splits and class numbers as in its training."""
 
 from __future__ import annotations
 
@@ -37,17 +37,18 @@ def read_texts(
     label_column: str | None = None,
     group_column: str | None = None,
 ) -> InputTexts:
-    """Read a split as in training, with labels numbered as the model numbers them.
+    """Read a split as in training, with the class numbers of the model.
 
     Args:
         loaded: The model.
-        data: A file, a folder, a known task's name or a hub dataset's.
-        split: Which split; "all" takes a file as it is, with labels or without.
-        task: The known task whose metric to use, where neither the model's training nor the data's name says it.
+        data: A file, a folder, or the name of a known task or of a dataset on the hub.
+        split: The split; "all" reads a whole file, with labels or without.
+        task: The known task whose metric to use, if neither the training of the model nor the name of the data states
+            it.
         text_column: The column of the text.
         pair_column: The column of the second text of a pair.
         label_column: The column of the label.
-        group_column: A column that names a group for every text.
+        group_column: The column of the group, if texts belong to groups.
 
     Returns:
         The texts.
@@ -77,6 +78,6 @@ def read_texts(
     if splits.cut and not isinstance(seed, int):
         raise InputError(
             f"'{data}' has no {' or '.join(sorted(splits.cut))} split, and the seed with which training cut it from "
-            "train is not known; use a file and --split all"
+            "the train split is not known; use a file and --split all"
         )
     return InputTexts(getattr(splits, split), about | {"metric": metric or splits.metric}, tuple(splits.notes))

@@ -1,11 +1,10 @@
-"""From a model folder, or a model on the hub, to a model that is ready to read texts."""
+"""Load models from folders, or from the hub, and check which model a file belongs to."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 from exitpoll.decide.certificate import Source
 from exitpoll.engine.manifest import Manifest
@@ -23,10 +22,11 @@ def load_model(
 
     Args:
         folder: Its path or name.
-        runtime: "torch", "onnx" or "onnx-int8"; what the folder was written for by default. A trained folder is also
-            searched for an export of that name.
-        threads: How many threads to use.
-        device: Where torch is to run.
+        runtime: "torch", "onnx" or "onnx-int8"; the one that the folder was written for by default. A trained folder is
+            also searched for an export of that name.
+        threads: How many threads this model uses; by default as many as torch uses in this process, or for an export
+            as many as there are cores.
+        device: The device for torch.
 
     Returns:
         The model.
@@ -77,7 +77,7 @@ def find_folder(folder: str | Path, runtime: str | None = None) -> Path:
 
 
 def file_of(model: str | Path, name: str) -> Path | None:
-    """Find a file that belongs to a model, in its folder or on the hub.
+    """Find a file of a model, in its folder or on the hub.
 
     Args:
         model: The model's folder, or its name on the hub.
@@ -93,12 +93,12 @@ def file_of(model: str | Path, name: str) -> Path | None:
 
     try:
         return Path(hf_hub_download(str(model), name))
-    except EntryNotFoundError:  # nor in the cache, where the hub cannot be reached
+    except EntryNotFoundError:  # also raised if it is not in the cache and the hub cannot be reached
         return None
 
 
 def source_of(model_folder: str | Path) -> Source:
-    """Return fingerprint and runtime of a model, from its files alone where they state it.
+    """Return fingerprint and runtime of a model, without loading it if its files state them.
 
     Args:
         model_folder: A trained folder, or an export.
@@ -116,12 +116,12 @@ def source_of(model_folder: str | Path) -> Source:
     return load_model(folder).source
 
 
-def check_same_model(model_folder: str | Path, source: Source, path: Path, about: Mapping[str, Any]) -> None:
+def check_same_model(model_folder: str | Path, source: Source, path: Path, about: Mapping[str, object]) -> None:
     """Refuse a file that was made from another model or runtime.
 
     Args:
         model_folder: The model's folder, for the message.
-        source: Its fingerprint and runtime; what is None is not compared.
+        source: Its fingerprint and runtime; fields that are None are not compared.
         path: The file, for the message.
         about: The metadata of the file.
     """

@@ -1,17 +1,20 @@
-"""What `exitpoll export` writes: ONNX stages, a tokenizer, and a manifest that says how they go together."""
+"""Manifest of an export: how its ONNX graphs and its tokenizer go together."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, fields
+from itertools import pairwise
 from pathlib import Path
-from typing import Any
 
 from exitpoll.errors import InputError
 from exitpoll.files import read_json, write_json
 from exitpoll.models.folder import MANIFEST
 
 VERSION = 2
+PRECISIONS = ("float32", "int8")
+COLUMNS = ("input_ids", "token_type_ids")  # of tokens
+SHORTEST = 3  # tokens of the shortest text: one token between two special ones
 
 
 @dataclass(frozen=True)
@@ -20,50 +23,58 @@ class Manifest:
 
     precision: str  # "float32" or "int8"
     fingerprint: str  # of the weights that were exported
-    exit_layers: Sequence[int]  # the layer of each
+    exit_layers: Sequence[int]
     label_names: Sequence[str]
     problem_type: str
     max_length: int
     truncation_side: str
-    padding: Mapping[str, int]  # what to pad each kind of tokens with that the encoder wants
+    padding: Mapping[str, int]  # the columns of tokens that the encoder takes, with their padding values
     embedding: str  # file: tokens -> the hidden states entering layer 1
-    context: str  # file: hidden states, mask -> what every layer needs beside the hidden states
-    layers: Sequence[str]  # files, one for each layer
-    branches: Sequence[int]  # where in its file each layer is; the same place where layers share their weights
-    heads: Sequence[str]  # files, one for each exit
+    context: str  # file: hidden states, mask -> the other inputs of every layer
+    layers: Sequence[str]  # files, by layer
+    branches: Sequence[int]  # by layer: its branch in its file; the same where layers share their weights
+    heads: Sequence[str]  # files, by exit
 
     def __post_init__(self) -> None:
-        """Refuse what could not be run, or would be run wrongly."""
-        names = [self.embedding, self.context, *_list(self.layers), *_list(self.heads)]
-        checks = {
-            "precision": self.precision in ("float32", "int8"),
-            "exit_layers": all(type(each) is int for each in _list(self.exit_layers))
-            and [0, *_list(self.exit_layers)] == sorted({0, *_list(self.exit_layers)})
-            and _list(self.exit_layers)[-1:] == [len(_list(self.layers))],
-            "layers, heads, embedding or context": len(_list(self.heads)) == len(_list(self.exit_layers))
-            and all(isinstance(name, str) and name == Path(name).name for name in names),
-            "branches": len(_list(self.branches)) == len(_list(self.layers))
-            and all(type(each) is int and 0 <= each < len(self.layers) for each in self.branches),
-            "label_names": all(isinstance(name, str) for name in _list(self.label_names)) and _list(self.label_names),
-            "max_length": type(self.max_length) is int and self.max_length > 2,
-            "truncation_side": self.truncation_side in ("left", "right"),
-            "padding": isinstance(self.padding, Mapping)
-            and "input_ids" in self.padding
-            and set(self.padding) <= {"input_ids", "token_type_ids"}
-            and all(type(each) is int and each >= 0 for each in self.padding.values()),
-        }
-        for name, holds in checks.items():
-            if not holds:
-                raise InputError(f"{name} of an export are not what exitpoll export writes")
+        """Check every field that could not be run, or would be run wrongly."""
+        self._check_files()
+        self._check_exit_layers()
+        self._check("precision", self.precision in PRECISIONS, f"one of: {', '.join(PRECISIONS)}")
+        self._check("label_names", _are_strings(self.label_names) and len(self.label_names) > 0, "a list of names")
+        is_length = _is_integer(self.max_length) and self.max_length >= SHORTEST
+        self._check("max_length", is_length, f"an integer, at least {SHORTEST}")
+        self._check("truncation_side", self.truncation_side in ("left", "right"), "one of: left, right")
+        self._check("padding", _is_padding(self.padding), "integers from 0 for input_ids and maybe token_type_ids")
+
+    def _check_files(self) -> None:
+        """Check the names of the graphs, which must be in the folder of the export itself."""
+        for name in ("embedding", "context"):
+            self._check(name, _are_file_names([getattr(self, name)]), "the name of a file")
+        self._check("layers", _are_file_names(self.layers) and len(self.layers) > 0, "a list of names of files")
+        are_branches = _are_integers(self.branches) and all(0 <= branch < len(self.layers) for branch in self.branches)
+        self._check("branches", are_branches and len(self.branches) == len(self.layers), "a branch for every layer")
+
+    def _check_exit_layers(self) -> None:
+        """Check that exits rise up to the last layer, and that all of them have heads."""
+        rise = _are_integers(self.exit_layers) and all(low < high for low, high in pairwise([0, *self.exit_layers]))
+        reach_the_end = rise and list(self.exit_layers[-1:]) == [len(self.layers)]
+        self._check("exit_layers", reach_the_end, f"layer numbers that rise to {len(self.layers)}, the last layer")
+        have_heads = _are_file_names(self.heads) and len(self.heads) == len(self.exit_layers)
+        self._check("heads", have_heads, "the name of a file for every exit")
+
+    def _check(self, name: str, is_valid: bool, expected: str) -> None:
+        """Refuse a field that is not what it should be."""
+        if not is_valid:
+            raise InputError(f"{name} is {getattr(self, name)!r:.60}, and must be {expected}")
 
     @property
     def kind(self) -> str:
-        """What `Engine.load` calls the runtime."""
+        """The name of the runtime for `Engine.load`."""
         return "onnx-int8" if self.precision == "int8" else "onnx"
 
     @property
     def runtime(self) -> str:
-        """What traces and policies call the runtime."""
+        """The name of the runtime in traces and policies."""
         return f"onnx {self.precision}"
 
     def save(self, folder: Path) -> None:
@@ -76,7 +87,7 @@ class Manifest:
 
     @classmethod
     def load(cls, folder: Path) -> Manifest:
-        """Read the manifest of an export.
+        """Load the manifest of an export.
 
         Args:
             folder: The folder of the export.
@@ -84,20 +95,56 @@ class Manifest:
         Returns:
             The manifest.
         """
-        content = read_json(folder / MANIFEST)
+        path = folder / MANIFEST
+        content = read_json(path)
         if content is None:
-            raise InputError(f"'{folder / MANIFEST}' is broken; export the model anew")
+            raise InputError(f"'{path}' is broken; export the model again")
         version = content.pop("version", None)
         if version != VERSION:
-            raise InputError(f"'{folder}' is an export of version {version!r}; this exitpoll reads version {VERSION}")
-        if set(content) != {each.name for each in fields(cls)}:
-            raise InputError(f"'{folder / MANIFEST}' is not what exitpoll export writes; export the model anew")
+            raise InputError(
+                f"'{folder}' is an export of version {version!r}; this exitpoll reads version {VERSION}: "
+                "export the model again"
+            )
+        names = {field.name for field in fields(cls)}
+        if set(content) != names:
+            differing = ", ".join(sorted(set(content) ^ names))
+            raise InputError(
+                f"'{path}' is not what exitpoll export writes: missing or unknown fields ({differing}); "
+                "export the model again"
+            )
         try:
             return cls(**content)
         except InputError as error:
-            raise InputError(f"'{folder / MANIFEST}': {error}; export the model anew") from error
+            raise InputError(f"'{path}': {error}; export the model again") from error
 
 
-def _list(value: Any) -> list[Any]:
-    """Take a list as it is, and anything else for an empty one."""
-    return list(value) if isinstance(value, list | tuple) else []
+def _is_integer(value: object) -> bool:
+    """Return whether a value is an integer, and not a boolean."""
+    return isinstance(value, int) and not isinstance(value, bool)
+
+
+def _are_integers(values: object) -> bool:
+    """Return whether a value is a list of integers."""
+    return isinstance(values, list | tuple) and all(map(_is_integer, values))
+
+
+def _are_strings(values: object) -> bool:
+    """Return whether a value is a list of strings."""
+    return isinstance(values, list | tuple) and all(isinstance(value, str) for value in values)
+
+
+def _are_file_names(values: object) -> bool:
+    """Return whether a value is a list of names of files, without folders."""
+    return isinstance(values, list | tuple) and all(
+        isinstance(value, str) and value == Path(value).name for value in values
+    )
+
+
+def _is_padding(values: object) -> bool:
+    """Return whether a value maps the columns of tokens to padding values."""
+    return (
+        isinstance(values, Mapping)
+        and "input_ids" in values
+        and set(values) <= set(COLUMNS)
+        and all(_is_integer(value) and value >= 0 for value in values.values())
+    )

@@ -1,13 +1,13 @@
-"""Run an exported model with ONNX Runtime, one layer at a time; needs onnxruntime, tokenizers and NumPy."""
+"""Run an exported model with ONNX Runtime, one layer at a time; needs onnxruntime, tokenizers and NumPy only."""
 
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
@@ -28,16 +28,16 @@ class OnnxState:
     """The rows of a batch between two layers."""
 
     hidden: NDArray  # (texts, tokens, width)
-    lengths: NDArray  # (texts,) real tokens; padding stands on the right
+    lengths: NDArray  # (texts,) tokens without padding, which is on the right
     mask: NDArray  # (texts, tokens)
-    context: dict[str, NDArray]  # what every layer needs beside the hidden states
+    context: Mapping[str, NDArray]  # the other inputs of every layer, by name
 
 
 class OnnxRuntime:
-    """The stages of an export as a runtime."""
+    """The graphs of an export as a runtime."""
 
     def __init__(self, folder: Path, manifest: Manifest, threads: int | None) -> None:
-        """Load the stages.
+        """Load the graphs.
 
         Args:
             folder: The folder of the export.
@@ -46,43 +46,48 @@ class OnnxRuntime:
         """
         self.threads, self.device = threads or _cores(), "cpu"
         self.name, self.fingerprint, self.padding = manifest.runtime, manifest.fingerprint, manifest.padding
+        self.packages: Sequence[str] = ("onnxruntime",)
         self.exit_layers: Sequence[int] = tuple(manifest.exit_layers)
         self.classes, self.problem_type = len(manifest.label_names), manifest.problem_type
         places = list(zip(manifest.layers, manifest.branches, strict=True))
         self.shares_layers = len(places) > 1 and len(set(places)) == 1
-        small = _session_options(1)  # small stages take less time than waking threads
-        large = _session_options(self.threads, alone=len(set(manifest.layers)) == 1)
-        load = cache(lambda name, gives, options: _Stage(folder / name, gives, options))
-        self._embedding: _Stage = load(manifest.embedding, "hidden", small)
-        self._context: _Stage = load(manifest.context, "context_0", small)
+        small = _session_options(1)  # small graphs take less time than waking up threads
+        large = _session_options(self.threads, only=len(set(manifest.layers)) == 1)
+
+        @cache
+        def load(name: str, output: str, options: SessionOptions) -> _Graph:
+            return _Graph(folder / name, output, options)
+
+        self._embedding = load(manifest.embedding, "hidden", small)
+        self._context = load(manifest.context, "context_0", small)
         self._layers = [(load(name, "hidden_out", large), np.array(branch)) for name, branch in places]
-        self._heads: list[_Stage] = [load(name, "logits", small) for name in manifest.heads]
+        self._heads = [load(name, "logits", small) for name in manifest.heads]
         if any(head.width not in (self.classes, None) for head in self._heads):
-            raise InputError(f"the heads of '{folder}' do not have {self.classes} classes; export the model anew")
+            raise InputError(f"the heads of '{folder}' do not have {self.classes} classes; export the model again")
 
     def embed(self, tokens: Tokens) -> OnnxState:
         """Pad texts to the longest and embed them."""
         lengths = lengths_of(tokens)
         longest = int(lengths.max())
-        given = {name: padded(tokens[name], longest, filler) for name, filler in self.padding.items()}
+        columns = {name: padded(tokens[name], longest, filler) for name, filler in self.padding.items()}
         mask = mask_of(lengths, longest)
-        return self._state(self._embedding({**given, "attention_mask": mask})[0], lengths, mask)
+        return self._state(self._embedding({**columns, "attention_mask": mask})[0], lengths, mask)
 
     def advance(self, state: OnnxState, layers: Sequence[int]) -> OnnxState:
         """Run some layers, counted from 1, one after another."""
         hidden = state.hidden
         for layer in layers:
-            stage, branch = self._layers[layer - 1]
-            [hidden] = stage({"hidden": hidden, "branch": branch, **state.context})
+            graph, branch = self._layers[layer - 1]
+            [hidden] = graph({"hidden": hidden, "branch": branch, **state.context})
         return OnnxState(hidden, state.lengths, state.mask, state.context)
 
     def logits_at(self, state: OnnxState, exit_number: int, rows: NDArray | None = None) -> NDArray:
-        """Ask the head of an exit about all rows, or some."""
+        """Compute the logits of an exit for all rows, or some: (texts, classes)."""
         hidden, mask = (state.hidden, state.mask) if rows is None else (state.hidden[rows], state.mask[rows])
         return self._heads[exit_number]({"hidden": hidden, "mask": mask})[0]
 
     def gather(self, parts: Sequence[tuple[OnnxState, NDArray | None]]) -> OnnxState:
-        """Put rows of several states into one, no longer than the longest of them."""
+        """Join rows of several states (None for all rows), padded to the longest of them."""
         lengths = np.concatenate([state.lengths if rows is None else state.lengths[rows] for state, rows in parts])
         longest = int(lengths.max())
         hidden = np.zeros((len(lengths), longest, parts[0][0].hidden.shape[2]), dtype=np.float32)
@@ -94,46 +99,46 @@ class OnnxRuntime:
         return self._state(hidden, lengths, mask_of(lengths, longest))
 
     def _state(self, hidden: NDArray, lengths: NDArray, mask: NDArray) -> OnnxState:
-        """Work out the context, once for all layers that these rows go through together."""
-        given = self._context({"hidden": hidden, "mask": mask})
-        return OnnxState(hidden, lengths, mask, dict(zip(self._context.outputs, given, strict=True)))
+        """Compute the context, once for all layers that these rows run through together."""
+        context = self._context({"hidden": hidden, "mask": mask})
+        return OnnxState(hidden, lengths, mask, dict(zip(self._context.outputs, context, strict=True)))
 
 
-class _Stage:
+class _Graph:
     """One ONNX graph."""
 
-    def __init__(self, path: Path, gives: str, options: SessionOptions) -> None:
-        """Load the graph, and make sure of what it gives first."""
+    def __init__(self, path: Path, output: str, options: SessionOptions) -> None:
+        """Load the graph, and check the name of its first output."""
         from onnxruntime import InferenceSession
 
         if not path.is_file():
-            raise InputError(f"'{path}' is missing; export the model anew")
+            raise InputError(f"'{path}' is missing; export the model again")
         try:
             session: InferenceSession = InferenceSession(str(path), options, providers=["CPUExecutionProvider"])
         except Exception as error:  # ONNX Runtime has a class of its own for every way in which a file can be broken
-            raise InputError(f"'{path}' cannot be loaded: {error}; export the model anew") from error
-        self._run: Callable[[Any, Any], list[NDArray]] = session.run
-        self._inputs = [each.name for each in session.get_inputs()]
-        self.outputs = [each.name for each in session.get_outputs()]
-        if self.outputs[0] != gives:
-            raise InputError(f"'{path}' gives {self.outputs[0]}, not {gives}; export the model anew")
+            raise InputError(f"'{path}' cannot be loaded: {error}; export the model again") from error
+        self._run: Callable[[None, Mapping[str, NDArray]], list[NDArray]] = session.run
+        self._inputs = [tensor.name for tensor in session.get_inputs()]
+        self.outputs = [tensor.name for tensor in session.get_outputs()]
+        if self.outputs[0] != output:
+            raise InputError(f"'{path}' computes {self.outputs[0]}, not {output}; export the model again")
         last = session.get_outputs()[0].shape[-1]
-        self.width = last if isinstance(last, int) else None
+        self.width = last if isinstance(last, int) else None  # None where it is dynamic
 
-    def __call__(self, given: dict[str, NDArray]) -> list[NDArray]:
-        """Run the graph on what it wants of what is given."""
-        return self._run(None, {name: given[name] for name in self._inputs})
+    def __call__(self, tensors: Mapping[str, NDArray]) -> list[NDArray]:
+        """Run the graph on those of the tensors that are inputs of it."""
+        return self._run(None, {name: tensors[name] for name in self._inputs})
 
 
 def _cores() -> int:
-    """Count the cores that this process may use."""
+    """Return the number of cores that this process may use."""
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
-def _session_options(threads: int, *, alone: bool = False) -> SessionOptions:
-    """Let the threads of a stage rest as soon as it is done, if there are others.
+def _session_options(threads: int, *, only: bool = False) -> SessionOptions:
+    """Return the options of a graph; unless it is the only one with threads, these must not spin when it is done.
 
-    By default they go on spinning for work, while those of the next stage need the cores: up to ten times slower.
+    By default they spin for work while those of the next graph need the cores, which is up to ten times slower.
     """
     try:
         from onnxruntime import SessionOptions
@@ -143,17 +148,17 @@ def _session_options(threads: int, *, alone: bool = False) -> SessionOptions:
     options.log_severity_level = 3  # errors
     options.intra_op_num_threads = threads
     options.enable_mem_pattern = False  # planning memory for every new length costs more than it saves
-    if not alone:
+    if not only:
         options.add_session_config_entry("session.force_spinning_stop", "1")
     return options
 
 
 def load_exported(folder: Path, threads: int | None = None) -> LoadedModel:
-    """Open an export.
+    """Load an export.
 
     Args:
         folder: Its folder.
-        threads: How many threads to use.
+        threads: How many threads to use; as many as there are cores by default.
 
     Returns:
         The model.
@@ -164,20 +169,21 @@ def load_exported(folder: Path, threads: int | None = None) -> LoadedModel:
 
 
 def _tokenize_with(folder: Path, manifest: Manifest) -> Callable[[Texts], Tokens]:
-    """Turn texts into token ids as transformers does with the same tokenizer."""
+    """Load a tokenizer that gives the same token ids as transformers."""
     from tokenizers import Tokenizer
 
+    path = folder / TOKENIZER
     try:
-        tokenizer = Tokenizer.from_file(str(folder / TOKENIZER))
-    except Exception as error:  # tokenizers raises nothing more special
-        raise InputError(f"'{folder / TOKENIZER}' cannot be read: {error}; export the model anew") from error
+        tokenizer = Tokenizer.from_file(str(path))
+    except Exception as error:  # tokenizers raises no other class
+        raise InputError(f"'{path}' cannot be read: {error}; export the model again") from error
     tokenizer.no_padding()
     tokenizer.enable_truncation(manifest.max_length, direction=manifest.truncation_side)
     with_types = "token_type_ids" in manifest.padding
 
     def tokenize(texts: Texts) -> Tokens:
         encoded = tokenizer.encode_batch_fast(list(texts))
-        tokens = {"input_ids": [each.ids for each in encoded]}
-        return {**tokens, "token_type_ids": [each.type_ids for each in encoded]} if with_types else tokens
+        tokens = {"input_ids": [encoding.ids for encoding in encoded]}
+        return {**tokens, "token_type_ids": [encoding.type_ids for encoding in encoded]} if with_types else tokens
 
     return tokenize

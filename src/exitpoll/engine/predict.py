@@ -1,7 +1,7 @@
-"""Predictions for files of any size: constant memory, and a job that was cut off goes on where it was.
+"""Prediction for files of any size, in constant memory; an interrupted job can be resumed.
 
-Rows are answered block by block. A finished block is appended to `<output>.partial` and noted in `<output>.progress`;
-whatever stands behind the last note is dropped on resuming, so no row is lost or doubled.
+Rows are predicted and written in blocks. A finished block is appended to `<output>.partial` and counted in
+`<output>.progress`. Resuming drops whatever was written after the last count, so no row is lost or duplicated.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ import math
 import os
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, fields
 from itertools import islice
 from pathlib import Path
 from typing import Any, BinaryIO, Literal
@@ -20,25 +20,25 @@ from exitpoll.data.columns import find_text_columns
 from exitpoll.data.progress import OnProgress, Progress, ignore
 from exitpoll.data.readers import READERS, Row, checked
 from exitpoll.data.writers import WRITERS, check_kind, finish
-from exitpoll.engine.engine import Engine, Prediction, Text, check_text
+from exitpoll.engine.engine import Engine, Prediction, check_text
 from exitpoll.errors import InputError
 from exitpoll.files import read_json, write_json
 
-BLOCK = 8192  # rows that are answered and written together
+BLOCK = 8192  # rows that are predicted and written together
 
-PREDICTED = ("predicted", "probability", "depth")
-COUNTED = ("rows", "skipped", "broken", "size", "depth")  # what is noted of a job that is not finished
+PREDICTED = ("predicted", "probability", "depth")  # columns of the output
+ERROR = "error"  # and the column of messages, where rows with errors are skipped
 
 OnError = Literal["stop", "skip"]
 
 
 @dataclass(frozen=True)
 class Summary:
-    """What a prediction job came to."""
+    """Result of a prediction job."""
 
     rows: int
     skipped: int
-    broken: int  # answered by numbers that are not finite
+    broken: int  # rows whose logits are NaN or infinite
     mean_depth: float
 
 
@@ -52,34 +52,27 @@ def predict_file(
     batch_size: int = 32,
     on_error: OnError = "stop",
     resume: bool = False,
-    about: Mapping[str, Any] | None = None,
+    about: Mapping[str, object] | None = None,
     on_progress: OnProgress = ignore,
 ) -> Summary:
-    """Answer every row of a file and write the rows with their predictions, in the order of the file.
+    """Predict every row of a file and write the rows with their predictions, in the order of the file.
 
     Args:
-        engine: Answers.
+        engine: The model with its policy.
         source: A CSV, TSV, JSONL or Parquet file.
-        out: The file to write, CSV, TSV, JSONL or Parquet; it appears when all rows are in it.
-        text_column: The column of the text; found by convention if not named.
+        out: The CSV, TSV, JSONL or Parquet file to write; it appears when it is complete.
+        text_column: The column of the text; chosen by convention if not given.
         pair_column: The column of the second text of a pair.
         batch_size: Most texts in a call.
-        on_error: At a row whose text cannot be answered, "stop", or "skip" it: its prediction stays empty and the
-            column `error` says why.
-        resume: Go on with a job that was cut off.
+        on_error: At a row that cannot be predicted: "stop", or "skip" it and state the reason in the column `error`.
+        resume: Continue an interrupted job.
         about: What must be the same for a job to be resumed: model, policy.
         on_progress: Called after every block.
 
     Returns:
-        How many rows were answered.
+        How many rows were predicted.
     """
-    check_kind(out)
-    if source.suffix.lower() not in READERS:
-        raise InputError(f"'{source}' is of an unknown kind; known kinds: {', '.join(READERS)}")
-    if not source.is_file():
-        raise InputError(f"'{source}' does not exist")
-    if out.exists() and out.samefile(source):
-        raise InputError(f"'{out}' is the input: name another output, so that nothing is lost")
+    _check_paths(source, out)
     stat = source.stat()
     identity = {
         "input": [stat.st_size, stat.st_mtime_ns],
@@ -89,55 +82,64 @@ def predict_file(
         "runtime": engine.runtime.name,
         **(about or {}),
     }
-    work = _Work(out, identity, resume=resume)
+    job = _Job(out, identity, resume=resume)
     rows = READERS[source.suffix.lower()](source)
     if on_error == "stop":
         rows = checked(rows)
-    for _ in islice(rows, work.rows):
+    for _ in islice(rows, job.counts.rows):  # predicted before the interruption
         pass
-    depth = work.depth
-    with work.open() as file, work.dropped_if_nothing_was_done():
+    with job.open() as file, job.removed_if_empty():
         while block := list(islice(rows, BLOCK)):
-            if work.layout is None:
-                is_fixed = out.suffix.lower() in (".csv", ".tsv")
-                work.layout = _layout(block, text_column, pair_column, errors=on_error == "skip", is_fixed=is_fixed)
-            answered = _answer(engine, _texts(block, work.layout), batch_size, on_error)
-            written = [_with_prediction(row, each, work.layout) for row, each in zip(block, answered, strict=True)]
-            file.write(WRITERS[out.suffix.lower()](written, work.layout.columns, not work.rows).encode("utf-8"))
-            depth += sum(each.depth for each in answered if isinstance(each, Prediction))
-            good = [each for each in answered if isinstance(each, Prediction)]
-            work.note(file, len(block), len(block) - len(good), sum(not each.is_finite for each in good), depth)
-            mean_depth = depth / max(1, work.rows - work.skipped)
-            on_progress(Progress("predicting", work.rows, mean_depth=mean_depth))
-        if not work.rows:
+            if job.layout is None:
+                job.layout = _layout(block, text_column, pair_column, on_error, is_fixed=_has_fixed_columns(out))
+            outcomes = _predict(engine, block, job.layout, batch_size, on_error)
+            records = [_record(row, outcome, job.layout) for row, outcome in zip(block, outcomes, strict=True)]
+            file.write(WRITERS[out.suffix.lower()](records, job.layout.columns, not job.counts.rows).encode("utf-8"))
+            job.count(file, outcomes)
+            on_progress(Progress("predicting", job.counts.rows, mean_depth=job.counts.mean_depth))
+        if not job.counts.rows:
             raise InputError(f"'{source}' has no rows")
-    work.publish()
-    return Summary(work.rows, work.skipped, work.broken, depth / max(1, work.rows - work.skipped))
+    job.publish()
+    return Summary(job.counts.rows, job.counts.skipped, job.counts.broken, job.counts.mean_depth)
 
 
 def predict_lines(
     engine: Engine, lines: Iterable[str], batch_size: int = 32, *, on_error: OnError = "stop"
 ) -> Iterator[str]:
-    """Answer texts that come one a line.
+    """Predict texts given one a line.
 
     Args:
-        engine: Answers.
-        lines: Texts; empty lines are passed over.
-        batch_size: Most texts in a call, and lines that are waited for.
+        engine: The model with its policy.
+        lines: Texts; empty lines are ignored.
+        batch_size: Most texts in a call; so many lines are read before the first is predicted.
         on_error: As for files.
 
     Yields:
-        A line of JSON for each text, in their order.
+        A line of JSON for every text, in their order.
     """
     if batch_size < 1:
         raise InputError(f"batch_size {batch_size} must be at least 1")
-    layout = _Layout("text", None, ["text", *PREDICTED, *["error"] * (on_error == "skip")])
+    layout = _Layout("text", None, ["text", *_added_columns(on_error)])
     rows = (Row({"text": line.strip()}, f"line {number}") for number, line in enumerate(lines, start=1))
-    full = (row for row in rows if row.values["text"])
-    while block := list(islice(full, batch_size)):
-        answered = _answer(engine, _texts(block, layout), batch_size, on_error)
-        for row, each in zip(block, answered, strict=True):
-            yield json.dumps(_with_prediction(row, each, layout), ensure_ascii=isinstance(each, str)) + "\n"
+    filled = (row for row in rows if row.values["text"])
+    while block := list(islice(filled, batch_size)):
+        for row, outcome in zip(block, _predict(engine, block, layout, batch_size, on_error), strict=True):
+            is_problem = isinstance(outcome, str)  # the text may hold bytes that are not UTF-8
+            yield json.dumps(_record(row, outcome, layout), ensure_ascii=is_problem) + "\n"
+
+
+def _check_paths(source: Path, out: Path) -> None:
+    """Refuse files that cannot be read or written."""
+    check_kind(out)
+    if source.suffix.lower() not in READERS:
+        raise InputError(f"'{source}' is of an unknown kind; known kinds: {', '.join(READERS)}")
+    if not source.is_file():
+        raise InputError(f"'{source}' does not exist")
+    if out.exists() and out.samefile(source):
+        raise InputError(f"'{out}' is the input; choose another output")
+
+
+# ---- rows -----------------------------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True)
@@ -147,132 +149,164 @@ class _Layout:
     text: str
     pair: str | None
     columns: Sequence[str]  # of the output
-    is_fixed: bool = False  # whether no column may come later
+    is_fixed: bool = False  # whether later rows may not add columns
 
 
 def _layout(
-    block: Sequence[Row], text_column: str | None, pair_column: str | None, *, errors: bool, is_fixed: bool
+    block: Sequence[Row], text_column: str | None, pair_column: str | None, on_error: OnError, *, is_fixed: bool
 ) -> _Layout:
-    """Find the columns by the first rows."""
+    """Choose the columns by the first rows."""
     if all(row.problem is not None for row in block):
         raise InputError(f"none of the first {len(block)} rows can be read; {block[0].problem}")
     text, pair = find_text_columns(block, text_column, pair_column)
     names = dict.fromkeys(name for row in block for name in row.values)
-    added = [*PREDICTED, *["error"] * errors]
+    added = _added_columns(on_error)
     for name in added:
         if name in names:
             raise InputError(f"{block[0].place}: there is a column '{name}' already, which predictions need; rename it")
     return _Layout(text, pair, [*names, *added], is_fixed)
 
 
-class _Work:
-    """What is there of an output that is not finished."""
-
-    def __init__(self, out: Path, identity: Mapping[str, Any], *, resume: bool) -> None:
-        """Start anew, or find what was done."""
-        self.out, self.identity = out, json.loads(json.dumps(identity))
-        self.partial = out.with_name(out.name + ".partial")
-        self.progress = out.with_name(out.name + ".progress")
-        self.rows = self.skipped = self.broken = self.size = self.depth = 0
-        self.layout: _Layout | None = None
-        if not self.partial.exists():
-            return
-        noted = read_json(self.progress)
-        if noted is None:
-            raise InputError(f"'{self.partial}' is in the way, and no job of exitpoll that was cut off; remove it")
-        if not resume:
-            raise InputError(f"'{self.partial}' is a job that was cut off: say --resume, or remove it")
-        if noted.get("identity") != self.identity:
-            raise InputError(f"'{self.partial}' was begun with another input, model, policy or --on-error")
-        if self.partial.stat().st_size < noted["size"]:
-            raise InputError(f"'{self.partial}' is shorter than it was; remove it and start anew")
-        for name in COUNTED:
-            setattr(self, name, noted[name])
-        self.layout = None if noted["layout"] is None else _Layout(**noted["layout"])
-
-    def open(self) -> BinaryIO:
-        """Open the file behind the last block that was noted."""
-        self._save()  # first, for what has no progress is not ours
-        file = self.partial.open("r+b" if self.partial.exists() else "w+b")
-        file.truncate(self.size)
-        file.seek(self.size)
-        return file
-
-    def note(self, file: BinaryIO, rows: int, skipped: int, broken: int, depth: int) -> None:
-        """Note a block once it is on the disk."""
-        file.flush()
-        os.fsync(file.fileno())
-        self.rows, self.skipped, self.broken = self.rows + rows, self.skipped + skipped, self.broken + broken
-        self.size, self.depth = file.tell(), depth
-        self._save()
-
-    def _save(self) -> None:
-        """Write down what is done."""
-        done = {name: getattr(self, name) for name in COUNTED}
-        layout = None if self.layout is None else asdict(self.layout)
-        write_json(self.progress, {"identity": self.identity, "layout": layout, **done})
-
-    def publish(self) -> None:
-        """Put the finished file in its place."""
-        finish(self.partial, self.out)
-        self.progress.unlink(missing_ok=True)
-
-    @contextmanager
-    def dropped_if_nothing_was_done(self) -> Iterator[None]:
-        """Remove what was begun where not even a block came of it."""
-        try:
-            yield
-        except BaseException:
-            if not self.rows:
-                self.partial.unlink(missing_ok=True)
-                self.progress.unlink(missing_ok=True)
-            raise
+def _added_columns(on_error: OnError) -> tuple[str, ...]:
+    """Return the columns that a job adds to those of the input."""
+    return (*PREDICTED, ERROR) if on_error == "skip" else PREDICTED
 
 
-def _texts(block: Sequence[Row], layout: _Layout) -> list[tuple[Row, Any]]:
-    """Take the text, or pair, of every row."""
-    first, second = layout.text, layout.pair
-    return [
-        (row, row.values.get(first) if second is None else (row.values.get(first), row.values.get(second)))
-        for row in block
-    ]
+def _has_fixed_columns(out: Path) -> bool:
+    """Return whether the columns of a file stand in its first line."""
+    return out.suffix.lower() in (".csv", ".tsv")
 
 
-def _answer(
-    engine: Engine, texts: Sequence[tuple[Row, Any]], batch_size: int, on_error: OnError
+def _predict(
+    engine: Engine, block: Sequence[Row], layout: _Layout, batch_size: int, on_error: OnError
 ) -> list[Prediction | str]:
-    """Answer every text, or say why it cannot be."""
-    found: list[Prediction | str] = []
-    good: list[Text] = []
-    for row, text in texts:
-        if row.problem is not None:
-            found.append(row.problem)
-            continue
-        try:
-            check_text(row.place, text)
-            good.append(text)
-            found.append("")
-        except InputError as error:
-            if on_error == "stop":
-                raise
-            found.append(str(error))
-    answers = iter(engine(good, batch_size))
-    return [each or next(answers) for each in found]
+    """Predict rows; the result for a row that cannot be predicted is the reason."""
+    texts = [_text_of(row, layout) for row in block]
+    problems = [_problem_of(row, text) for row, text in zip(block, texts, strict=True)]
+    if on_error == "stop":
+        for problem in problems:
+            if problem is not None:
+                raise InputError(problem)
+    valid = [text for text, problem in zip(texts, problems, strict=True) if problem is None]
+    predictions = iter(engine(valid, batch_size))
+    return [next(predictions) if problem is None else problem for problem in problems]
 
 
-def _with_prediction(row: Row, answered: Prediction | str, layout: _Layout) -> dict[str, Any]:
-    """Put what a row was answered beside its own columns."""
+def _text_of(row: Row, layout: _Layout) -> Any:
+    """Return the text of a row, or its pair of texts; whatever the file has there."""
+    first = row.values.get(layout.text)
+    return first if layout.pair is None else (first, row.values.get(layout.pair))
+
+
+def _problem_of(row: Row, text: object) -> str | None:
+    """Return why a row cannot be predicted; None if it can."""
+    if row.problem is not None:
+        return row.problem
+    try:
+        check_text(row.place, text)
+    except InputError as error:
+        return str(error)
+    return None
+
+
+def _record(row: Row, outcome: Prediction | str, layout: _Layout) -> dict[str, object]:
+    """Return the columns of a row with its prediction, or with the reason why there is none."""
     for name in row.values:
         if name in PREDICTED or (layout.is_fixed and name not in layout.columns):
             raise InputError(
                 f"{row.place}: the first rows have no column '{name}'; only .jsonl and .parquet can add it"
             )
-    if isinstance(answered, str):
-        return {**row.values, "predicted": None, "probability": None, "depth": None, "error": answered}
-    unknown = isinstance(answered.probability, float) and math.isnan(answered.probability)  # a value has none
-    columns = {
-        "predicted": answered.label,
-        "probability": None if unknown else answered.probability,
-        "depth": answered.depth,
-    }
-    return {**row.values, **columns, **({"error": None} if "error" in layout.columns else {})}
+    if isinstance(outcome, str):
+        return {**row.values, **dict.fromkeys(PREDICTED), ERROR: outcome}
+    has_none = isinstance(outcome.probability, float) and math.isnan(outcome.probability)  # as for a value
+    predicted = (outcome.label, None if has_none else outcome.probability, outcome.depth)
+    record = {**row.values, **dict(zip(PREDICTED, predicted, strict=True))}
+    return {**record, ERROR: None} if ERROR in layout.columns else record
+
+
+# ---- jobs -----------------------------------------------------------------------------------------------------------
+
+
+@dataclass
+class _Counts:
+    """What is done of a job."""
+
+    rows: int = 0
+    skipped: int = 0
+    broken: int = 0
+    size: int = 0  # of the output, in bytes
+    depth: int = 0  # sum over the rows that were predicted
+
+    @property
+    def mean_depth(self) -> float:
+        """The mean depth of the rows that were predicted."""
+        return self.depth / max(1, self.rows - self.skipped)
+
+
+class _Job:
+    """An output that is not finished."""
+
+    def __init__(self, out: Path, identity: Mapping[str, object], *, resume: bool) -> None:
+        """Start a job, or find what an interrupted one has done."""
+        self.out, self.identity = out, json.loads(json.dumps(identity))
+        self.partial = out.with_name(out.name + ".partial")
+        self.progress = out.with_name(out.name + ".progress")
+        self.counts = _Counts()
+        self.layout: _Layout | None = None
+        if not self.partial.exists():
+            return
+        saved = read_json(self.progress)
+        if saved is None:
+            raise InputError(f"'{self.partial}' exists and is not an interrupted job of exitpoll; remove it")
+        if not resume:
+            raise InputError(f"'{self.partial}' is an interrupted job; use --resume to continue it, or remove it")
+        if saved.get("identity") != self.identity:
+            raise InputError(
+                f"'{self.partial}' was started with another input, model, policy or --on-error; "
+                "use the same ones, or remove it"
+            )
+        self.counts = _Counts(**{field.name: saved[field.name] for field in fields(_Counts)})
+        self.layout = None if saved["layout"] is None else _Layout(**saved["layout"])
+        if self.partial.stat().st_size < self.counts.size:
+            raise InputError(f"'{self.partial}' is shorter than when it was interrupted; remove it and start again")
+
+    def open(self) -> BinaryIO:
+        """Open the output after the last block that was counted."""
+        self._save()  # first, because an output without saved progress is not recognized
+        file = self.partial.open("r+b" if self.partial.exists() else "w+b")
+        file.truncate(self.counts.size)
+        file.seek(self.counts.size)
+        return file
+
+    def count(self, file: BinaryIO, outcomes: Sequence[Prediction | str]) -> None:
+        """Count a block once it is on the disk."""
+        file.flush()
+        os.fsync(file.fileno())
+        predictions = [outcome for outcome in outcomes if isinstance(outcome, Prediction)]
+        self.counts.rows += len(outcomes)
+        self.counts.skipped += len(outcomes) - len(predictions)
+        self.counts.broken += sum(not prediction.is_finite for prediction in predictions)
+        self.counts.depth += sum(prediction.depth for prediction in predictions)
+        self.counts.size = file.tell()
+        self._save()
+
+    def _save(self) -> None:
+        """Save the progress."""
+        layout = None if self.layout is None else asdict(self.layout)
+        write_json(self.progress, {"identity": self.identity, "layout": layout, **asdict(self.counts)})
+
+    def publish(self) -> None:
+        """Move the finished output to its place."""
+        finish(self.partial, self.out)
+        self.progress.unlink(missing_ok=True)
+
+    @contextmanager
+    def removed_if_empty(self) -> Iterator[None]:
+        """Remove the files of a job that fails before its first block is done."""
+        try:
+            yield
+        except BaseException:
+            if not self.counts.rows:
+                self.partial.unlink(missing_ok=True)
+                self.progress.unlink(missing_ok=True)
+            raise

@@ -1,4 +1,4 @@
-"""Run a model over texts once and keep what every exit said: a trace."""
+"""Record a trace: run a model over texts once and keep the logits of every exit."""
 
 from __future__ import annotations
 
@@ -7,10 +7,9 @@ import time
 from collections.abc import Iterator, Mapping
 from importlib.metadata import version
 from pathlib import Path
-from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
+from numpy.typing import DTypeLike, NDArray
 
 from exitpoll.data.batching import Tokens, batches, lengths_of, pick
 from exitpoll.data.progress import OnProgress, Progress, ignore
@@ -19,10 +18,9 @@ from exitpoll.decide.trace import Trace, create
 from exitpoll.engine.runtime import LoadedModel, Runtime
 from exitpoll.errors import InputError
 
-_PACKAGES = {"torch": ("torch", "transformers"), "onnx": ("onnxruntime",)}  # whose versions a trace names
 SHARD = 16_384  # texts that are tokenized and sorted by length at a time
 TIMED = 32  # texts on which the exits are timed
-ATTEMPTS = 4  # at each of them; the fastest counts
+ATTEMPTS = 4  # at timing a text; the fastest counts
 
 
 def record(
@@ -30,44 +28,46 @@ def record(
     texts: Texts,
     path: str | Path,
     *,
-    about: Mapping[str, Any] | None = None,
+    about: Mapping[str, object] | None = None,
     batch_size: int = 64,
     on_progress: OnProgress = ignore,
 ) -> Trace:
-    """Ask every exit about every text and write a trace, with memory for one shard of the texts at a time.
+    """Record the logits of every exit for every text in a file, in constant memory.
 
     Args:
-        model: What `load_model` gives.
+        model: What `load_model` returns.
         texts: The texts, with labels or without.
         path: The file to write.
-        about: What else is to be known of the trace: data, split, metric.
+        about: More metadata of the trace: data, split, metric.
         batch_size: Texts in a batch.
         on_progress: Called after every batch.
 
     Returns:
-        The trace, mapped from the file.
+        The trace, memory-mapped from the file.
     """
     if not len(texts):
         raise InputError("there are no texts to record")
     if batch_size < 1:
         raise InputError(f"batch_size {batch_size} must be at least 1")
     runtime = model.runtime
-    shapes: dict[str, Any] = {"logits": ((len(texts), len(runtime.exit_layers), runtime.classes), np.float32)}
+    shapes: dict[str, tuple[tuple[int, ...], DTypeLike]] = {
+        "logits": ((len(texts), len(runtime.exit_layers), runtime.classes), np.float32)
+    }
     if texts.labels is not None:
         shapes["labels"] = (texts.labels.shape, texts.labels.dtype)
     sample = np.linspace(0, len(texts) - 1, min(TIMED, len(texts))).astype(int)
-    known = {
+    metadata = {
         "fingerprint": runtime.fingerprint,
         "runtime": runtime.name,
         "problem_type": runtime.problem_type,
         "label_names": list(model.label_names),
-        **{name: version(name) for name in ("exitpoll", *_PACKAGES.get(runtime.name.split()[0], ()))},
+        **{package: version(package) for package in ("exitpoll", *runtime.packages)},
         "threads": runtime.threads,
         "device": runtime.device,
         "milliseconds": time_exits(runtime, model.tokenize(texts.select(sample))),
         **(about or {}),
     }
-    with create(path, shapes, exit_layers=runtime.exit_layers, about=known) as arrays:
+    with create(path, shapes, exit_layers=runtime.exit_layers, about=metadata) as arrays:
         if texts.labels is not None:
             arrays["labels"][:] = texts.labels
         done = 0
@@ -84,16 +84,16 @@ def record_in_memory(
     model: LoadedModel,
     texts: Texts,
     *,
-    about: Mapping[str, Any] | None = None,
+    about: Mapping[str, object] | None = None,
     batch_size: int = 64,
     on_progress: OnProgress = ignore,
 ) -> Trace:
-    """Ask every exit about every text without keeping a file.
+    """Record the logits of every exit for every text without keeping a file.
 
     Args:
-        model: What `load_model` gives.
+        model: What `load_model` returns.
         texts: The texts, with labels or without.
-        about: What else is to be known of the trace.
+        about: More metadata of the trace.
         batch_size: Texts in a batch.
         on_progress: Called after every batch.
 
@@ -107,7 +107,7 @@ def record_in_memory(
 
 
 def exit_logits(runtime: Runtime, tokens: Tokens) -> NDArray:
-    """Ask every exit about a batch of texts.
+    """Compute the logits of every exit for a batch of texts.
 
     Args:
         runtime: Runs the model.
@@ -120,14 +120,14 @@ def exit_logits(runtime: Runtime, tokens: Tokens) -> NDArray:
 
 
 def time_exits(runtime: Runtime, tokens: Tokens) -> list[float]:
-    """Measure how long it takes to leave at each exit, one text at a time.
+    """Measure the latency of every exit, one text at a time.
 
     Args:
         runtime: Runs the model.
         tokens: Token ids of a sample of texts.
 
     Returns:
-        Mean milliseconds from the token ids to the answer of each exit, (exits,).
+        Mean milliseconds from token ids to logits, (exits,).
     """
     alone = [pick(tokens, np.array([row])) for row in range(len(tokens["input_ids"]))]
     times = np.zeros((ATTEMPTS, len(alone), len(runtime.exit_layers)))
@@ -136,12 +136,12 @@ def time_exits(runtime: Runtime, tokens: Tokens) -> list[float]:
             started = time.perf_counter()
             for number, _ in enumerate(_walk(runtime, text)):
                 attempt[row, number] = time.perf_counter() - started
-    best = np.maximum.accumulate(times.min(axis=0), axis=1)  # (texts, exits): other work can only make it slower
+    best = np.maximum.accumulate(times.min(axis=0), axis=1)  # (texts, exits); other processes only add time
     return [round(1000 * float(seconds), 4) for seconds in best.mean(axis=0)]
 
 
 def _walk(runtime: Runtime, tokens: Tokens) -> Iterator[NDArray]:
-    """Run a batch through all layers: the logits of each exit, (texts, classes)."""
+    """Run a batch through all layers: the logits of one exit after another, (texts, classes)."""
     state, depth = runtime.embed(tokens), 0
     for number, layer in enumerate(runtime.exit_layers):
         state, depth = runtime.advance(state, range(depth + 1, layer + 1)), layer

@@ -1,4 +1,4 @@
-"""What runs a model one layer at a time, whatever it is made with, and what goes with it to read texts."""
+"""Runtime: what runs a model one layer at a time; LoadedModel: a runtime with the tokenizer and labels of its model."""
 
 from __future__ import annotations
 
@@ -13,58 +13,62 @@ from exitpoll.data.splits import Texts
 from exitpoll.decide.certificate import Source
 from exitpoll.errors import InputError
 
+State = Any  # the rows of a batch between two layers, in a form of the runtime's own
+TrainingSummary = Mapping[str, Any]  # the content of training.json
+
 
 class Runtime(Protocol):
-    """Runs embeddings, layers and heads on a state of its own kind, which holds the rows of a batch.
+    """Runs embeddings, layers and heads.
 
     It keeps nothing between calls, so threads may share it.
     """
 
-    name: str  # "torch float32", "onnx int8", …: traces and policies of one do not serve another
-    exit_layers: Sequence[int]  # of each exit
+    name: str  # "torch float32", "onnx int8", …: traces and policies of one are not valid for another
+    packages: Sequence[str]  # the packages that run the model, whose versions a trace states
+    exit_layers: Sequence[int]
     classes: int
     problem_type: str
-    shares_layers: bool  # whether texts of different depths can run in one call
+    shares_layers: bool  # whether all layers have the same weights, so that texts at different depths run in one call
 
     @property
     def fingerprint(self) -> str:
-        """What tells the weights from any others."""
+        """The hash of the weights."""
 
     @property
     def threads(self) -> int:
-        """How many threads it uses."""
+        """The number of threads that it uses."""
 
     @property
     def device(self) -> str:
-        """Where it runs."""
+        """The device that it runs on."""
 
-    def embed(self, tokens: Tokens) -> Any:
-        """Make the state that enters layer 1."""
+    def embed(self, tokens: Tokens) -> State:
+        """Compute the state that enters layer 1."""
 
-    def advance(self, state: Any, layers: Sequence[int]) -> Any:
+    def advance(self, state: State, layers: Sequence[int]) -> State:
         """Run some layers, counted from 1, one after another."""
 
-    def logits_at(self, state: Any, exit_number: int, rows: NDArray | None = None) -> NDArray:
-        """Ask the head of an exit about all rows, or some: logits, (texts, classes)."""
+    def logits_at(self, state: State, exit_number: int, rows: NDArray | None = None) -> NDArray:
+        """Compute the logits of an exit for all rows, or some: (texts, classes)."""
 
-    def gather(self, parts: Sequence[tuple[Any, NDArray | None]]) -> Any:
-        """Put rows of several states, or all, into one, no longer than the longest of them."""
+    def gather(self, parts: Sequence[tuple[State, NDArray | None]]) -> State:
+        """Join rows of several states (None for all rows), padded to the longest of them."""
 
 
 @dataclass(frozen=True)
 class LoadedModel:
-    """A model, ready to read texts."""
+    """A model that is ready to read texts."""
 
     runtime: Runtime
-    tokenize: Callable[[Texts], Tokens]  # truncated as in training
-    label_names: Sequence[str]  # the classes, in their order
-    training: Mapping[str, Any] = field(default_factory=dict)  # summary of its training, from training.json
+    tokenize: Callable[[Texts], Tokens]  # truncates as in training
+    label_names: Sequence[str]  # by class number
+    training: TrainingSummary = field(default_factory=dict)  # empty where it is not known
 
     def check_pairs(self, place: str, *, pairs: bool) -> None:
-        """Refuse pairs where the model was trained on single texts, and single texts where on pairs.
+        """Refuse pairs if the model was trained on single texts, and single texts if it was trained on pairs.
 
         Args:
-            place: Where the texts stand.
+            place: Where the texts come from, for the message.
             pairs: Whether they are pairs.
         """
         if self.training.get("pairs", pairs) != pairs:

@@ -1,12 +1,12 @@
-"""Keep batches full across depths: texts that go on wait for others of their depth, if and only if that pays.
+"""Early exit in full batches: texts that need more layers wait for others at the same depth, where that pays.
 
-A text that leaves makes its batch smaller, and a small batch runs at a fraction of the speed. So texts that go on are
-run at once where enough of them are left, and otherwise wait until survivors of the next batches, of like length, join
-them. At the end of the input the shallowest go first, for the deeper ones wait for them, and groups of any length are
-joined if the call that is saved is worth more than the padding that is added. Encoders whose layers share their
-weights run texts of any depth together.
+A text that exits makes its batch smaller, and small batches run at a fraction of the throughput. So the rest of a batch
+runs on at once only if it is large enough. Otherwise it waits until the rest of later batches, of similar length, joins
+it. At the end of the input the shallowest groups run first, because deeper ones may still be joined by them, and groups
+of any length are joined if the call saved is worth more than the padding added. Texts at different depths run in one
+call where the layers of the encoder share their weights.
 
-Nothing here knows how a layer is run: a `Runtime` does.
+How a layer is run is left to the `Runtime`.
 """
 
 from __future__ import annotations
@@ -14,7 +14,6 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -23,21 +22,21 @@ from exitpoll.data.batching import Tokens, lengths_of
 from exitpoll.decide.decisions import probability_of
 from exitpoll.decide.metrics import predictions
 from exitpoll.decide.policy import Policy
-from exitpoll.engine.runtime import Runtime
+from exitpoll.engine.runtime import Runtime, State
 
 FULL_TOKENS = 512  # tokens in a call beyond which larger calls are hardly faster
-CALL_TOKENS = 48  # what a call costs beside its tokens, in tokens
-LIKE_LENGTH = 1.3  # texts wait for others that are at most so much longer
+CALL_TOKENS = 48  # overhead of a call, in tokens
+SIMILAR_LENGTH = 1.3  # texts wait for others that are at most this many times as long
 LONGEST_WAIT = 8192  # texts that may start while others wait
 
-Key = tuple[int, int]  # who may wait together: depth, 0 where layers share their weights, and about how long
+Key = tuple[int, int]  # texts that may wait together: depth (0 where layers share their weights), class of length
 
 
 @dataclass(frozen=True)
 class Batch:
     """Tokenized texts that start together."""
 
-    numbers: NDArray  # (texts,) the number of each text
+    numbers: NDArray  # (texts,) their numbers in the input
     tokens: Tokens
 
 
@@ -45,154 +44,149 @@ class Batch:
 class Departure:
     """Texts that leave together."""
 
-    numbers: NDArray  # (texts,) the number of each text
+    numbers: NDArray  # (texts,) their numbers in the input
     exit_number: int
     answer: NDArray  # (texts,), or (texts, classes)
     probability: NDArray
-    is_finite: NDArray  # (texts,) whether the head said numbers
+    is_finite: NDArray  # (texts,) whether the head's logits are finite
 
 
 @dataclass
 class _Group:
-    """Texts on their way together."""
+    """Texts that run together."""
 
-    numbers: NDArray  # (texts,) the number of each text
-    lengths: NDArray  # (texts,) tokens of each
-    depth: int | NDArray  # layers run so far; (texts,) where layers share their weights and texts of any depth mix
-    history: NDArray  # (texts, exits, classes) what every exit has said
-    state: Any  # holds them, and maybe others who have left
-    rows: NDArray | None = None  # (texts,) where in the state they are; None for all of it
+    numbers: NDArray  # (texts,) their numbers in the input
+    lengths: NDArray  # (texts,) tokens
+    depth: NDArray  # (texts,) layers run so far; different ones only where layers share their weights
+    history: NDArray  # (texts, exits, classes) logits of the exits so far
+    state: State  # holds these texts, and maybe others that have left
+    rows: NDArray | None = None  # (texts,) their rows in the state; None for all of it
 
     def __len__(self) -> int:
-        """Count the texts."""
+        """Return the number of texts."""
         return len(self.numbers)
 
     @property
     def tokens(self) -> int:
-        """Tokens of the longest."""
+        """Tokens of the longest text."""
         return int(self.lengths.max())
 
     def select(self, texts: NDArray) -> _Group:
-        """Pick some texts; the state stays as it is until it is run again."""
-        depth = self.depth if isinstance(self.depth, int) else self.depth[texts]
+        """Pick some texts; the state stays as it is until they run again."""
         rows = texts if self.rows is None else self.rows[texts]
-        return _Group(self.numbers[texts], self.lengths[texts], depth, self.history[texts], self.state, rows)
+        return _Group(
+            self.numbers[texts], self.lengths[texts], self.depth[texts], self.history[texts], self.state, rows
+        )
 
 
 class Scheduler:
-    """Texts on their way through a model; one for each job."""
+    """The texts of one job on their way through a model."""
 
     def __init__(self, runtime: Runtime, policy: Policy, batch_size: int, *, refill: bool = True) -> None:
-        """Get ready.
+        """Prepare a job.
 
         Args:
             runtime: Runs layers and heads.
-            policy: Says when to leave.
+            policy: Decides when to exit.
             batch_size: Most texts in a call.
             refill: Whether texts may wait for others.
         """
         self.runtime, self.policy, self.batch_size, self.refill = runtime, policy, batch_size, refill
-        self.levels, self.ends = (
-            policy.levels(len(runtime.exit_layers)).tolist(),
-            policy.ends(runtime.exit_layers).tolist(),
-        )
+        self.levels = policy.levels(len(runtime.exit_layers)).tolist()
+        self.ends = policy.ends(runtime.exit_layers).tolist()
+        # A policy that never exits early asks one head.
         asked = [self.ends.index(True)] if policy.threshold is None else range(len(runtime.exit_layers))
-        self.exits = {runtime.exit_layers[number]: number for number in asked}  # whoever never leaves asks one head
-        depths = np.arange(max(self.exits))
-        following = np.array(sorted(self.exits))[np.searchsorted(sorted(self.exits), depths, side="right")]
-        self.next_exit = following if runtime.shares_layers else following.tolist()  # after each depth
+        self.exits = {runtime.exit_layers[number]: number for number in asked}  # by depth, rising
+        self.layers_to_exit = [  # by depth
+            next(layer - depth for layer in self.exits if layer > depth) for depth in range(max(self.exits))
+        ]
         self.waiting: dict[Key, list[_Group]] = {}
         self.since: dict[Key, int] = {}  # how many texts had started when the first began to wait
         self.started = 0
 
     def run(self, batches: Iterable[Batch]) -> Iterator[Departure]:
-        """Send batches through.
+        """Run batches until all their texts have left.
 
         Args:
-            batches: Tokenized texts, those of like length next to each other.
+            batches: Tokenized texts, those of similar length next to each other.
 
         Yields:
             Texts, as they leave.
         """
         for batch in batches:
             self.started += len(batch.numbers)
-            yield from self._go_on(self._start(batch))
+            yield from self._run(self._start(batch))
             while (key := self._overdue()) is not None:
-                yield from self._go_on(self._call(key, self._end_wait(key)))
+                yield from self._run(self._join_up_to_batch_size(key, self._end_wait(key)))
         while self.waiting:
-            yield from self._go_on(self._shallowest())
+            yield from self._run(self._shallowest())
 
     def _start(self, batch: Batch) -> _Group:
         """Embed a batch."""
         texts, runtime = len(batch.numbers), self.runtime
+        depth = np.zeros(texts, dtype=np.int64)
         history = np.zeros((texts, len(runtime.exit_layers), runtime.classes), dtype=np.float32)
-        depth = np.zeros(texts, dtype=np.int64) if runtime.shares_layers else 0
         return _Group(batch.numbers, lengths_of(batch.tokens), depth, history, runtime.embed(batch.tokens))
 
-    def _go_on(self, group: _Group | None) -> Iterator[Departure]:
-        """Run a group layer by layer until it has left or too few are left of it to go on alone."""
+    def _run(self, group: _Group | None) -> Iterator[Departure]:
+        """Run a group from exit to exit until all its texts have left or too few remain for a call of their own."""
         while group is not None:
             self._advance(group)
-            left, stay = self._ask(group)
-            yield from left
-            group = self._fill_up(group if stay is None else group.select(stay))
+            departures, stays = self._ask_heads(group)
+            yield from departures
+            group = self._refill(group.select(stays.nonzero()[0]) if departures else group)
 
     def _advance(self, group: _Group) -> None:
-        """Run a group to the next exit, or to where the first of its texts reaches one."""
-        if isinstance(group.depth, int):
-            exit_layer = self.next_exit[group.depth]
-            group.state = self.runtime.advance(group.state, range(group.depth + 1, exit_layer + 1))
-            group.depth = exit_layer
-        else:
-            steps = int((self.next_exit[group.depth] - group.depth).min())
-            group.state = self.runtime.advance(group.state, [1] * steps)  # any layer: the weights are the same
-            group.depth = group.depth + steps
+        """Run a group until the first of its texts reaches an exit."""
+        depths = set(group.depth.tolist())
+        steps = min(self.layers_to_exit[depth] for depth in depths)
+        first = min(depths) + 1  # where depths differ, all layers have the same weights
+        group.state = self.runtime.advance(group.state, range(first, first + steps))
+        group.depth = group.depth + steps
 
     # ---- heads and decisions ----------------------------------------------------------------------------------------
 
-    def _ask(self, group: _Group) -> tuple[list[Departure], NDArray | None]:
-        """Ask the heads at this depth: who leaves, and which texts stay; None for all."""
-        left, stays = [], None
-        for number, here in self._exits_of(group):
-            history = group.history if here is None else group.history[here]
-            history[:, number] = self.runtime.logits_at(group.state, number, here)
-            leaving, answer = self._decide(history, number)
-            if here is not None:
-                group.history[here] = history
-                leaving = here[leaving]
-            if len(leaving):
-                stays = np.ones(len(group), dtype=bool) if stays is None else stays
-                stays[leaving] = False
-                heads = group.history[leaving, number]
-                probability = probability_of(heads, answer, self.policy.problem_type)
-                left.append(
-                    Departure(group.numbers[leaving], number, answer, probability, np.isfinite(heads).all(axis=1))
-                )
-        return left, None if stays is None else np.flatnonzero(stays)
+    def _ask_heads(self, group: _Group) -> tuple[list[Departure], NDArray]:
+        """Ask the heads at this depth: the texts that leave, and flags of those that stay, (texts,)."""
+        departures, stays = [], np.ones(len(group), dtype=bool)
+        for number, rows in self._exits_of(group):
+            here = slice(None) if rows is None else rows
+            group.history[here, number] = self.runtime.logits_at(group.state, number, rows)
+            leaving, answer = self._decide(group.history[here], number)
+            if not len(leaving):
+                continue
+            leaving = leaving if rows is None else rows[leaving]
+            stays[leaving] = False
+            logits = group.history[leaving, number]
+            probability = probability_of(logits, answer, self.policy.problem_type)
+            is_finite = np.isfinite(logits).all(axis=1)
+            departures.append(Departure(group.numbers[leaving], number, answer, probability, is_finite))
+        return departures, stays
 
     def _exits_of(self, group: _Group) -> list[tuple[int, NDArray | None]]:
-        """List the exits at which texts of a group are, and which texts; None for all."""
-        if isinstance(group.depth, int):
-            return [(self.exits[group.depth], None)]
-        depths = [depth for depth in np.unique(group.depth).tolist() if depth in self.exits]
-        return [(self.exits[depth], np.flatnonzero(group.depth == depth)) for depth in depths]
+        """List the exits that texts of a group have reached, with the rows of these texts; None for all."""
+        depths = set(group.depth.tolist())
+        if len(depths) == 1:
+            return [(self.exits[depths.pop()], None)]
+        reached = sorted(depths & self.exits.keys())
+        return [(self.exits[depth], (group.depth == depth).nonzero()[0]) for depth in reached]
 
     def _decide(self, history: NDArray, number: int) -> tuple[NDArray, NDArray]:
-        """Say which texts leave at an exit and what they are answered, by all that was said so far."""
-        heads = history[:, number]
+        """Return the rows of the texts that leave at an exit, by the logits so far, and their answers."""
+        logits = history[:, number]
         if self.policy.threshold is None:  # one exit is asked, and its head answers
-            return np.arange(len(heads)), predictions(heads, self.policy.problem_type)
+            return np.arange(len(logits)), predictions(logits, self.policy.problem_type)
         opinion = self.policy.opinion(history[:, : number + 1])
         fired = opinion.score[:, -1] >= self.levels[number]
-        leaving = np.arange(len(heads)) if self.ends[number] else fired.nonzero()[0]
+        leaving = np.arange(len(logits)) if self.ends[number] else fired.nonzero()[0]
         if not len(leaving):
             return leaving, leaving
-        return leaving, self.policy.answers(fired[leaving], opinion.answer[leaving, -1], heads[leaving])
+        return leaving, self.policy.answers(fired[leaving], opinion.answer[leaving, -1], logits[leaving])
 
     # ---- full batches -----------------------------------------------------------------------------------------------
 
-    def _fill_up(self, group: _Group) -> _Group | None:
-        """Let a group wait that is too small for a call of its own, and give what is to be run next, if anything."""
+    def _refill(self, group: _Group) -> _Group | None:
+        """Return the group to run next, after those too small for a call of their own have been put to wait."""
         if not len(group):
             return None
         if not self.refill or len(group) == self.batch_size:
@@ -200,11 +194,12 @@ class Scheduler:
         enough = min(self.batch_size, -(-FULL_TOKENS // group.tokens))
         if len(group) >= enough:
             return self._joined([group])
-        key = group.depth if isinstance(group.depth, int) else 0, int(math.log(group.tokens, LIKE_LENGTH))
+        depth = 0 if self.runtime.shares_layers else int(group.depth[0])
+        key = depth, int(math.log(group.tokens, SIMILAR_LENGTH))
         self._wait(key, group)
         if sum(map(len, self.waiting[key])) < enough:
             return None
-        return self._call(key, self._end_wait(key))
+        return self._join_up_to_batch_size(key, self._end_wait(key))
 
     def _wait(self, key: Key, group: _Group) -> None:
         """Let a group wait for others."""
@@ -212,16 +207,19 @@ class Scheduler:
         self.since.setdefault(key, self.started)
 
     def _overdue(self) -> Key | None:
-        """Find some who have waited for too long; asked anew each time, for those who are called may call others."""
+        """Return the key of groups that have waited too long, if any; running them may make others wait."""
         return next((key for key, since in self.since.items() if self.started - since > LONGEST_WAIT), None)
 
     def _end_wait(self, key: Key) -> list[_Group]:
-        """Call those who wait together."""
+        """Remove and return the groups that wait together."""
         del self.since[key]
         return self.waiting.pop(key)
 
     def _shallowest(self) -> _Group:
-        """Give what is to be run next when no more texts come: of the least depth, what is worth its padding."""
+        """Return the group to run next at the end of the input: the longest of the shallowest, joined by others.
+
+        Shorter groups of the same depth join it where their padding costs less than a call.
+        """
         depth = min(self.waiting)[0]
         keys = sorted((key for key in self.waiting if key[0] == depth), reverse=True)
         longest = max(group.tokens for group in self.waiting[keys[0]])
@@ -232,9 +230,9 @@ class Scheduler:
                     together.append(group)
                 else:
                     self._wait(key, group)
-        return self._call(keys[0], together)
+        return self._join_up_to_batch_size(keys[0], together)
 
-    def _call(self, key: Key, groups: Sequence[_Group]) -> _Group:
+    def _join_up_to_batch_size(self, key: Key, groups: Sequence[_Group]) -> _Group:
         """Join groups up to the size of a call; the rest waits."""
         together, room = [], self.batch_size
         for group in groups:
@@ -247,7 +245,7 @@ class Scheduler:
         return self._joined(together)
 
     def _joined(self, groups: Sequence[_Group]) -> _Group:
-        """Make one group, with a state that holds its texts alone."""
+        """Return one group, with a state that holds its texts alone."""
         first = groups[0]
         if len(groups) == 1 and first.rows is None:
             return first
@@ -255,11 +253,10 @@ class Scheduler:
         if len(groups) == 1:
             first.state, first.rows = state, None
             return first
-        depths = [np.atleast_1d(group.depth) for group in groups]
         return _Group(
             np.concatenate([group.numbers for group in groups]),
             np.concatenate([group.lengths for group in groups]),
-            first.depth if isinstance(first.depth, int) else np.concatenate(depths),
+            np.concatenate([group.depth for group in groups]),
             np.concatenate([group.history for group in groups]),
             state,
         )

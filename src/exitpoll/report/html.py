@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import NDArray
 
-from exitpoll.benchmark.timing import FULL, PLAIN, Benchmark, Timing
+from exitpoll.benchmark.timing import Benchmark, Timing, Way
 from exitpoll.data.batching import Text
 from exitpoll.decide.analysis import auroc, disagreement
 from exitpoll.decide.compare import Comparison, compare
@@ -42,7 +42,7 @@ TITLES = {  # of the figures, for screen readers
 }
 ABOUT = ("data", "split", "runtime", "fingerprint", "threads", "device")  # metadata of the trace that the page lists,
 VERSIONS = ("exitpoll", "torch", "transformers", "onnxruntime")  # and versions of packages
-WAYS = (PLAIN, "torch.compile", "full graph", FULL, "engine", "static", "whole batch waits")  # as the page orders them
+WAYS = tuple(way for way in Way if way != Way.NO_REFILL)  # as the page orders them
 
 
 @dataclass(frozen=True)
@@ -248,5 +248,5 @@ def _timing_rows(benchmark: Benchmark) -> list[TimingRow]:
 
 def _fastest(benchmark: Benchmark) -> Timing:
     """Return the timing of the engine that is furthest ahead of plain transformers."""
-    timings = [timing for timing in benchmark.timings if timing.way == "engine"]
+    timings = [timing for timing in benchmark.timings if timing.way == Way.ENGINE]
     return max(timings, key=lambda timing: timing.against_plain)

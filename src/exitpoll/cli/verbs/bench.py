@@ -47,7 +47,7 @@ def bench(
         compiled: Time torch.compile too, which needs a C++ compiler and takes minutes.
         out: The folder for bench.json and bench.png; none by default.
     """
-    from exitpoll.benchmark.timing import BATCH_SIZES, benchmark, contestants
+    from exitpoll.benchmark.timing import BATCH_SIZES, benchmark, load_in_runtimes
     from exitpoll.cli.progress import progress_bars
     from exitpoll.cli.tables import benchmark_table
     from exitpoll.engine.inputs import read_texts
@@ -59,18 +59,16 @@ def bench(
     if out is not None:
         out.mkdir(parents=True, exist_ok=True)
     quieten_transformers()
-    runners = contestants(model, threads=threads)
-    read = read_texts(runners[0].loaded, data, split, **vars(reading or Reading()))
+    models = load_in_runtimes(model, threads=threads)
+    read = read_texts(models[0].loaded, data, split, **vars(reading or Reading()))
     chosen = list(read.texts)[:texts]
     with progress_bars(errors) as on_progress:
         sizes = batch_sizes or BATCH_SIZES
-        result = benchmark(
-            runners, chosen, batch_sizes=sizes, rounds=rounds, compiled=compiled, on_progress=on_progress
-        )
+        result = benchmark(models, chosen, batch_sizes=sizes, rounds=rounds, compiled=compiled, on_progress=on_progress)
     console.print(benchmark_table(result))
     if out is None:
         return
-    about = {"fingerprint": runners[0].loaded.runtime.fingerprint, "data": read.about["data"], "split": split}
+    about = {"fingerprint": models[0].loaded.runtime.fingerprint, "data": read.about["data"], "split": split}
     figure = save_figure(lambda: draw_parts(result), out / "bench.png")
     write_json(out / "bench.json", replace(result, about=about).to_dict())
     say_written(out, ["bench.json", *figure])
