@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import shutil
 import statistics
+from dataclasses import asdict
 from pathlib import Path
 
 import pytest
@@ -48,12 +49,12 @@ def model(calibrated, tmp_path):
 
 def test_in_float32_the_policy_goes_with_it(model):
     first = [each.probability for each in Engine.load(model, policy=Policy("max_prob", 0.0))(TEXTS.first)]
-    source = {"about": load_model(model).source}
-    Policy("max_prob", statistics.median(first) + 1e-4, certificate=source).save(model / "policy.json")
+    certificate = certified(**asdict(load_model(model).source))
+    Policy("max_prob", statistics.median(first) + 1e-4, certificate=certificate).save(model / "policy.json")
     delivered = deliver(str(model), model / "onnx")
     assert delivered.policy.threshold == Policy.load(model / "policy.json").threshold
-    assert delivered.policy.source["runtime"] == "onnx float32"
-    assert delivered.policy.source["carried_from"] == "torch float32"
+    assert delivered.policy.source.runtime == "onnx float32"
+    assert delivered.policy.source.carried_from == "torch float32"
     depths = [[each.depth for each in Engine.load(model, kind)(TEXTS.first)] for kind in ("torch", "onnx")]
     assert depths[0] == depths[1]
     assert len(set(depths[0])) > 1
@@ -67,10 +68,10 @@ def test_with_texts_the_policy_is_calibrated_anew(model):
         int8=True,
         texts=TEXTS,
         about={"metric": "accuracy", "split": "calibration"},
-        on_progress=lambda what, done, of: seen.append(what),
+        on_progress=lambda progress: seen.append(progress.task),
     )
-    assert list(dict.fromkeys(seen)) == ["translating", "measuring ranges", "asking the model", "asking the export"]
-    assert delivered.policy.source["runtime"] == "onnx int8"
+    assert list(dict.fromkeys(seen)) == ["exporting", "measuring ranges", "recording the model", "recording the export"]
+    assert delivered.policy.source.runtime == "onnx int8"
     assert delivered.policy.strategy == "max_prob"
     assert delivered.policy.certificate.guarantee == Policy.load(model / "policy.json").certificate.guarantee
     assert (delivered.texts, delivered.metric) == (300, "accuracy")
@@ -113,7 +114,7 @@ def test_an_export_that_fails_leaves_nothing(model, monkeypatch):
 
 def test_an_older_export_is_replaced_only_when_asked(model, monkeypatch):
     deliver(str(model), model / "onnx")
-    with pytest.raises(InputError, match="exists already; choose another folder or say --overwrite"):
+    with pytest.raises(InputError, match="exists already; choose another folder or use --overwrite"):
         deliver(str(model), model / "onnx")
     (model / "onnx" / "mark").touch()
     deliver(str(model), model / "onnx", overwrite=True)
@@ -220,7 +221,7 @@ class TestVerb:
         assert code == 0
         code, _, err = run("calibrate", model, "--trace", tmp_path / "t", "--speedup", "1.2")
         assert code == 2
-        assert "was recorded from another runtime than" in err
+        assert "was made from another runtime than" in err
         code, out, _ = run("calibrate", tmp_path / "small", "--trace", tmp_path / "t", "--speedup", "1.2")
         assert code == 0
 
@@ -239,7 +240,7 @@ class TestVerb:
     def test_no_such_folder(self, run):
         code, _, err = run("export", "nowhere")
         assert code == 2
-        assert "'nowhere' is no folder" in err
+        assert "'nowhere' is not a folder" in err
 
     def test_predict_runs_an_export(self, run, model, tmp_path):
         run("export", model)

@@ -163,7 +163,7 @@ class TestInt8:
         assert sizes[1] < sizes[0]
 
     def test_ranges_can_be_measured_on_random_words(self, stages_folder, exported_folder, tmp_path):
-        ready = quantize(stages_folder, tmp_path, probe_texts(tiny_tokenizer(), 64))
+        ready = quantize(stages_folder, tmp_path, Texts(probe_texts(tiny_tokenizer(), 64)))
         assert (logits_of(ready).argmax(-1) == logits_of(load_model(exported_folder)).argmax(-1)).mean() > 0.9
 
 
@@ -221,7 +221,8 @@ class TestOpening:
             ("tokenizer.json", b"{}", "tokenizer.json' cannot be read"),
             ("exported.json", b"[", "exported.json' is broken"),
             ("exported.json", b"{}", "is an export of version None"),
-            ("exported.json", b'{"version": 1}', "is not what exitpoll export writes"),
+            ("exported.json", b'{"version": 1}', "is an export of version 1; this exitpoll reads version 2"),
+            ("exported.json", b'{"version": 2}', "is not what exitpoll export writes"),
             ("training.json", b"[", "training.json' is broken"),
         ],
     )
@@ -235,7 +236,7 @@ class TestOpening:
     @pytest.mark.parametrize(
         ("name", "values"),
         [
-            ("exits", [[3, 2, 1], [1, 1, 3], [0, 1, 3], [1, 2], ["1", "2", "3"], [1.0, 2.0, 3.0], [], None, [1, 2, 9]]),
+            ("exit_layers", [[3, 2, 1], [1, 1, 3], [0, 1, 3], [1, 2], ["1", "2", "3"], [1.0, 2.0, 3.0], [], None, [1, 2, 9]]),
             ("layers", [[], None, [1, 2, 3], ["layers-1.onnx"], ["../layers-1.onnx"] * 3]),
             ("heads", [["head-01.onnx"], None, ["/elsewhere/x.onnx"] * 3, ["layers-1.onnx"] * 3]),
             ("branches", [[], None, [0, 1], [0, 1, 3], [0, 1, -1], ["0", "1", "2"]]),
@@ -271,7 +272,7 @@ def test_a_manifest_survives_its_file(exported_folder, tmp_path):
     manifest = Manifest.load(exported_folder)
     manifest.save(tmp_path)
     assert Manifest.load(tmp_path) == manifest
-    assert json.loads((tmp_path / "exported.json").read_text())["version"] == 1
+    assert json.loads((tmp_path / "exported.json").read_text())["version"] == 2
 
 
 def test_weights_of_other_precisions_are_exported_in_float32(model_folder, tmp_path):
