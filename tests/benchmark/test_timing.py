@@ -21,12 +21,12 @@ TEXTS = list(toy_texts(24, 6).first)
 
 
 @pytest.fixture(scope="module")
-def model(model_folder, stages_folder, exported_folder, tmp_path_factory):
+def model(model_folder, graphs_folder, exported_folder, tmp_path_factory):
     """A model with exports and policies by which about half the texts leave at once."""
     folder = shutil.copytree(model_folder, tmp_path_factory.mktemp("bench") / "model")
     shutil.copytree(exported_folder, folder / "onnx")
     (folder / "onnx-int8").mkdir()
-    quantize(stages_folder, folder / "onnx-int8", TEXTS)
+    quantize(graphs_folder, folder / "onnx-int8", TEXTS)
     first = [each.probability for each in Engine.load(folder, policy=Policy("max_prob", 0.0))(TEXTS)]
     for each in (folder, folder / "onnx", folder / "onnx-int8"):
         Policy("max_prob", statistics.median(first)).save(each / "policy.json")

@@ -16,7 +16,7 @@ from exitpoll.decide.sweep import best_point
 from exitpoll.decide.trace import Trace
 
 if TYPE_CHECKING:
-    from exitpoll.export.export import Delivered
+    from exitpoll.export.export import Exported
 
 
 def percent(share: float) -> str:
@@ -187,7 +187,7 @@ def not_finite(trace: Trace) -> list[str]:
 WORTH_A_NOTE = 0.005  # half a point
 
 
-def delivered_in_words(delivered: Delivered) -> list[str]:
+def delivered_in_words(delivered: Exported) -> list[str]:
     """Say what an export came to: what it costs, and what became of the policy.
 
     Args:
@@ -199,7 +199,7 @@ def delivered_in_words(delivered: Delivered) -> list[str]:
     return [*_cost(delivered), *_policy_in_words(delivered), f"wrote {delivered.folder}, for {delivered.runtime}"]
 
 
-def _cost(delivered: Delivered) -> list[str]:
+def _cost(delivered: Exported) -> list[str]:
     """Compare the full export with the full model."""
     if delivered.before is None or delivered.after is None:
         unknown = "note: what int8 costs was not measured; --data says it"
@@ -210,7 +210,7 @@ def _cost(delivered: Delivered) -> list[str]:
     return [f"{delivered.metric} of all layers on {delivered.texts} texts: {scores}{note}"]
 
 
-def _policy_in_words(delivered: Delivered) -> list[str]:
+def _policy_in_words(delivered: Exported) -> list[str]:
     """Say by what texts of an export leave."""
     policy = delivered.policy
     if delivered.note is not None:
