@@ -24,7 +24,7 @@ from exitpoll.benchmark.timing import Benchmark, benchmark, load_in_runtimes
 from exitpoll.engine.inputs import read_texts
 from exitpoll.engine.loading import find_folder
 from exitpoll.engine.record import record, record_in_memory
-from exitpoll.export.export import deliver
+from exitpoll.export.export import export_model
 from exitpoll.report.plots import draw_parts, save
 
 MAX_DROP = 0.02
@@ -42,7 +42,7 @@ def prepare(model: Path, data: str) -> None:
             calibrate(trace, max_drop=MAX_DROP).save(model / "policy.json")
     for kind in KINDS[1:]:
         if not (model / kind).exists():
-            deliver(str(model), model / kind, int8=kind == "onnx-int8", texts=read.texts, about=read.about)
+            export_model(str(model), model / kind, int8=kind == "onnx-int8", texts=read.texts, about=read.about)
 
 
 def scores(model: Path, data: str) -> dict[str, dict[str, str | float]]:

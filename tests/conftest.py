@@ -4,6 +4,7 @@ import functools
 import os
 import shutil
 import sys
+from types import SimpleNamespace
 
 # Tests never use the network.
 os.environ["HF_HUB_OFFLINE"] = "1"
@@ -16,16 +17,17 @@ from torch.onnx._internal.exporter._registration import ONNXRegistry
 
 from exitpoll import EarlyExitModel, TrainingSettings, train
 from exitpoll.cli.main import main
-from exitpoll.export.graphs import export
-from exitpoll.export.merge import assemble
+from exitpoll.export import graphs
+from exitpoll.export.merge import merge_layers
 from exitpoll.models.tokenizer import load_tokenizer
+from tests.exports import TinyModel
 from tests.tiny import save_tiny, tiny_tokenizer, toy_splits
 
 # No deadlines, so that a busy machine fails no test; derandomized, so that a test fails always or never.
 hypothesis.settings.register_profile("steady", deadline=None, derandomize=True, max_examples=50)
 hypothesis.settings.load_profile("steady")
-torch.set_num_threads(1)  # threads slow tiny tensors down
-# The exporter lists all its operators again for every graph, which takes longer than exporting a tiny graph.
+torch.set_num_threads(1)  # tiny tensors: threads only get in each other's way
+# The exporter lists all its operators again for every graph, which takes longer than translating a tiny graph.
 ONNXRegistry.from_torchlib = staticmethod(functools.cache(ONNXRegistry.from_torchlib))
 
 
@@ -64,20 +66,42 @@ def model_folder(tmp_path_factory, encoder_folder):
 
 
 @pytest.fixture(scope="session")
-def stages_folder(tmp_path_factory, model_folder):
-    """The trained model, exported in float32 with one ONNX graph for every layer."""
-    folder = tmp_path_factory.mktemp("stages") / "onnx"
+def trained_export(tmp_path_factory, model_folder):
+    """The export of that model: its folder, the files that were translated for it, and the progress reported."""
+    folder = tmp_path_factory.mktemp("graphs") / "onnx"
     folder.mkdir()
-    export(EarlyExitModel.from_pretrained(model_folder), load_tokenizer(model_folder), folder)
+    translate, translated, progress = graphs._translate, [], []
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(graphs, "_translate", lambda spec: translated.append(spec.file) or translate(spec))
+        model, tokenizer = EarlyExitModel.from_pretrained(model_folder), load_tokenizer(model_folder)
+        graphs.export_graphs(model, tokenizer, folder, on_progress=progress.append)
+    return SimpleNamespace(folder=folder, translated=translated, progress=progress)
+
+
+@pytest.fixture(scope="session")
+def graphs_folder(trained_export):
+    """That model, exported in float32, its layers in separate files."""
+    return trained_export.folder
+
+
+@pytest.fixture(scope="session")
+def exported_folder(tmp_path_factory, graphs_folder):
+    """That model, exported in float32."""
+    folder = shutil.copytree(graphs_folder, tmp_path_factory.mktemp("exported") / "onnx")
+    merge_layers(folder)
     return folder
 
 
 @pytest.fixture(scope="session")
-def exported_folder(tmp_path_factory, stages_folder):
-    """The trained model, exported in float32."""
-    folder = shutil.copytree(stages_folder, tmp_path_factory.mktemp("exported") / "onnx")
-    assemble(folder)
-    return folder
+def tiny_models(tmp_path_factory):
+    """A function that makes a tiny model of a family, and its export on request, once in a session."""
+
+    @functools.cache
+    def make(name, **options):
+        base = make(name) if options and "dtype" not in options else None
+        return TinyModel(tmp_path_factory.mktemp("tiny"), name, base=base, **options)
+
+    return make
 
 
 @pytest.fixture

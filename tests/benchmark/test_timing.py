@@ -23,12 +23,12 @@ TEXTS = list(toy_texts(24, 6).first)
 
 
 @pytest.fixture(scope="module")
-def model(model_folder, stages_folder, exported_folder, tmp_path_factory):
+def model(model_folder, graphs_folder, exported_folder, tmp_path_factory):
     """A model with exports, and with policies by which about half the texts leave at the first exit."""
     folder = shutil.copytree(model_folder, tmp_path_factory.mktemp("bench") / "model")
     shutil.copytree(exported_folder, folder / "onnx")
     (folder / "onnx-int8").mkdir()
-    quantize(stages_folder, folder / "onnx-int8", toy_texts(24, 6))
+    quantize(graphs_folder, folder / "onnx-int8", toy_texts(24, 6))
     at_first_exit = Engine.load(folder, policy=Policy("max_prob", 0.0))(TEXTS)
     threshold = statistics.median(prediction.probability for prediction in at_first_exit)
     for path in (folder, folder / "onnx", folder / "onnx-int8"):

@@ -36,7 +36,7 @@ def hub(monkeypatch):
 
         monkeypatch.setattr(datasets, "load_dataset", load)
 
-    offer.loaded = loaded
+    offer.loaded = loaded  # type: ignore[attr-defined]
     return offer
 
 

@@ -1,4 +1,4 @@
-"""An export says what the model says, shares what the model shares, and is refused when it is broken."""
+"""An export has the logits of its model, shares the weights that the model shares, and is refused when it is broken."""
 
 from __future__ import annotations
 
@@ -10,17 +10,17 @@ import numpy as np
 import pytest
 import torch
 
-from exitpoll import EarlyExitModel, Engine, InputError, Policy, Texts, load_model
+from exitpoll import EarlyExitModel, Engine, InputError, Policy, Texts, errors, load_model
 from exitpoll.decide.certificate import Source
 from exitpoll.engine.manifest import Manifest
-from exitpoll.engine.record import exit_logits, record_in_memory
+from exitpoll.engine.record import exit_logits
 from exitpoll.engine.torch_runtime import loaded_model
-from exitpoll.export import graphs as exporting
-from exitpoll.export import merge as assembling
-from exitpoll.export.graphs import export, probe_texts
-from exitpoll.export.merge import assemble
+from exitpoll.export import graphs, merge
+from exitpoll.export.graphs import export_graphs, random_texts
+from exitpoll.export.merge import merge_layers
 from exitpoll.export.quantize import quantize
 from exitpoll.models.fingerprint import fingerprint_of
+from tests import exports
 from tests.samples import certified
 from tests.tiny import save_tiny, tiny_tokenizer, toy_texts
 
@@ -33,10 +33,10 @@ def model(model_folder):
 
 
 @pytest.fixture(scope="module")
-def int8(stages_folder, tmp_path_factory):
+def int8(graphs_folder, tmp_path_factory):
     folder = tmp_path_factory.mktemp("int8")
-    quantize(stages_folder, folder, TEXTS)
-    assemble(folder)
+    quantize(graphs_folder, folder, TEXTS)
+    merge_layers(folder)
     return folder
 
 
@@ -45,40 +45,38 @@ def copied(exported_folder, tmp_path):
     return shutil.copytree(exported_folder, tmp_path / "copy")
 
 
-def logits_of(ready, texts=TEXTS):
-    return record_in_memory(ready, texts, batch_size=8).logits
+def logits_of(loaded, texts=TEXTS):
+    return exports.logits_of(loaded, texts)
 
 
-def test_an_export_says_what_the_model_says(model, model_folder, exported_folder):
-    ours, theirs = (logits_of(each) for each in (load_model(model_folder), load_model(exported_folder)))
-    np.testing.assert_allclose(theirs, ours, atol=1e-5)
+def test_an_export_has_the_logits_of_its_model(model_folder, exported_folder):
+    expected, exported = (logits_of(load_model(folder)) for folder in (model_folder, exported_folder))
+    np.testing.assert_allclose(exported, expected, atol=1e-5)
 
 
 def test_what_is_known_of_an_export(model, exported_folder):
-    ready = load_model(exported_folder, "onnx")
-    assert ready.source == Source(fingerprint=fingerprint_of(model), runtime="onnx float32")
-    assert ready.label_names == ["bad", "good", "so-so"]
-    assert ready.runtime.exit_layers == (1, 2, 3)
-    assert not ready.runtime.shares_layers
+    loaded = load_model(exported_folder, "onnx")
+    assert loaded.source == Source(fingerprint=fingerprint_of(model), runtime="onnx float32")
+    assert loaded.label_names == ["bad", "good", "so-so"]
+    assert loaded.runtime.exit_layers == (1, 2, 3)
+    assert not loaded.runtime.shares_layers
 
 
-def test_pairs_and_long_texts_are_tokenized_as_in_training(model, model_folder, exported_folder):
-    theirs, ours = load_model(exported_folder).tokenize, load_model(model_folder).tokenize
+def test_pairs_and_long_texts_are_tokenized_as_in_training(model_folder, exported_folder):
+    tokenize, tokenize_exported = load_model(model_folder).tokenize, load_model(exported_folder).tokenize
     long = " ".join(["good film"] * 200)
     for texts in (["good film"], [("good film", "the plot")], [long], [(long, "plot"), ("plot", long), (long, long)]):
-        expected = ours(Texts.of(texts))
-        for name, column in theirs(Texts.of(texts)).items():
+        expected = tokenize(Texts.of(texts))
+        for name, column in tokenize_exported(Texts.of(texts)).items():
             assert column == expected[name]
 
 
-def test_layers_are_translated_once(model, tmp_path, monkeypatch):
-    translated = []
-    original = exporting._translate
-    monkeypatch.setattr(exporting, "_translate", lambda stage: translated.append(stage.file) or original(stage))
-    seen = []
-    export(model, tiny_tokenizer(), tmp_path, on_progress=lambda progress: seen.append((progress.done, progress.total)))
-    assert translated == ["embedding.onnx", "context.onnx", "layer-01.onnx", "head-01.onnx"]
-    assert seen[-1] == (8, 8)
+def test_layers_that_differ_in_weights_alone_are_translated_once(trained_export):
+    assert trained_export.translated == ["embedding.onnx", "context.onnx", "layer-01.onnx", "head-01.onnx"]
+    assert [(progress.done, progress.total) for progress in trained_export.progress][-1] == (8, 8)
+
+
+HALF = {"exits": (2,), "dtype": torch.bfloat16}
 
 
 @pytest.mark.parametrize(
@@ -87,19 +85,23 @@ def test_layers_are_translated_once(model, tmp_path, monkeypatch):
         ("albert", {}, 1, 3),
         ("albert with groups", {}, 2, 3),
         ("bert", {"shared_head": True}, 3, 1),
-        ("bert", {"exits": [2]}, 2, 1),
+        ("bert", HALF, 2, 1),
     ],
 )
-def test_what_shares_weights_shares_a_file(name, settings, layers, heads, tmp_path):
-    save_tiny(name, tmp_path / "encoder")
-    model = EarlyExitModel.from_encoder(tmp_path / "encoder", labels=3, **settings)
-    (tmp_path / "out").mkdir()
-    ready = export(model, tiny_tokenizer(), tmp_path / "out")
-    manifest = Manifest.load(tmp_path / "out")
+def test_what_shares_weights_shares_a_file(name, settings, layers, heads, tiny_models):
+    tiny = tiny_models(name, **settings)
+    loaded, manifest = load_model(tiny.graphs), Manifest.load(tiny.graphs)
     assert (len(set(manifest.layers)), len(set(manifest.heads))) == (layers, heads)
-    assert ready.runtime.shares_layers == (name == "albert")
-    expected = logits_of(loaded_model(model, tiny_tokenizer()))
-    np.testing.assert_allclose(logits_of(ready), expected, atol=1e-4)
+    assert loaded.runtime.shares_layers == (name == "albert")
+    np.testing.assert_allclose(logits_of(loaded), logits_of(tiny.load("torch")), atol=1e-4)
+
+
+def test_weights_of_other_precisions_are_exported_in_float32(tiny_models):
+    tiny = tiny_models("bert", **HALF)
+    loaded = load_model(tiny.graphs)
+    assert loaded.runtime.name == "onnx float32"
+    assert loaded.runtime.fingerprint == fingerprint_of(tiny.model)
+    assert logits_of(loaded, Texts(TEXTS.first[:4])).dtype == np.float32
 
 
 @pytest.mark.parametrize("name", ["bert", "modernbert with mean pooling"])
@@ -107,53 +109,67 @@ def test_a_classifier_keeps_its_head(name, tmp_path):
     save_tiny(name, tmp_path / "classifier", classifier=True)
     model = EarlyExitModel.from_classifier(tmp_path / "classifier", shared_head=True)
     (tmp_path / "out").mkdir()
-    ready = export(model, tiny_tokenizer(), tmp_path / "out")
-    np.testing.assert_allclose(logits_of(ready), logits_of(loaded_model(model, tiny_tokenizer())), atol=1e-4)
+    exported = export_graphs(model, tiny_tokenizer(), tmp_path / "out")
+    np.testing.assert_allclose(logits_of(exported), logits_of(loaded_model(model, tiny_tokenizer())), atol=1e-4)
 
 
-def test_an_export_that_says_something_else_is_refused(model, tmp_path, monkeypatch):
-    monkeypatch.setattr(exporting, "_says_the_same", lambda graph, stage: True)
-    monkeypatch.setattr(exporting, "_exchange_weights", lambda graph, number, stage: graph)  # all layers are the first
-    with pytest.raises(InputError, match="the export does not say what the model says: logits differ by up to"):
-        export(model, tiny_tokenizer(), tmp_path)
+def test_an_export_with_other_logits_is_refused(model, graphs_folder, tmp_path, monkeypatch):
+    import onnx
+
+    monkeypatch.setattr(graphs, "_translate", lambda spec: onnx.load(graphs_folder / spec.file))
+    monkeypatch.setattr(graphs, "_outputs_match", lambda graph, spec: True)
+    monkeypatch.setattr(graphs, "_with_weights", lambda graph, number, spec: graph)  # all layers are the first
+    with pytest.raises(InputError, match="the export does not match the model: logits differ by up to"):
+        export_graphs(model, tiny_tokenizer(), tmp_path)
 
 
-class TestAssembling:
-    def test_one_file_says_what_the_layers_say(self, stages_folder, exported_folder):
+def test_exporting_without_its_packages(model, tmp_path, monkeypatch):
+    monkeypatch.setattr(errors, "find_spec", lambda name: None)
+    with pytest.raises(InputError, match="exporting needs more packages"):
+        export_graphs(model, tiny_tokenizer(), tmp_path)
+
+
+class TestMerging:
+    def test_the_merged_layers_have_the_same_logits(self, graphs_folder, exported_folder):
         assert sorted(path.name for path in exported_folder.glob("layer*")) == ["layers-1.onnx"]
         assert list(Manifest.load(exported_folder).branches) == [0, 1, 2]
         np.testing.assert_allclose(
-            logits_of(load_model(exported_folder)), logits_of(load_model(stages_folder)), atol=1e-5
+            logits_of(load_model(exported_folder)), logits_of(load_model(graphs_folder)), atol=1e-5
         )
 
     @pytest.mark.parametrize(("most", "files"), [(1, 3), (10**9, 1)])
-    def test_large_models_take_more_files(self, stages_folder, tmp_path, monkeypatch, most, files):
-        monkeypatch.setattr(assembling, "MOST_BYTES", most)
-        folder = shutil.copytree(stages_folder, tmp_path / "onnx")
-        ready = assemble(folder)
+    def test_large_models_take_more_files(self, graphs_folder, tmp_path, monkeypatch, most, files):
+        monkeypatch.setattr(merge, "MOST_BYTES", most)
+        folder = shutil.copytree(graphs_folder, tmp_path / "onnx")
+        merged = merge_layers(folder)
         assert len(list(folder.glob("layers-*.onnx"))) == files
-        np.testing.assert_allclose(logits_of(ready), logits_of(load_model(stages_folder)), atol=1e-5)
+        np.testing.assert_allclose(logits_of(merged), logits_of(load_model(graphs_folder)), atol=1e-5)
 
-    def test_layers_that_share_weights_are_one_branch(self, tmp_path):
-        save_tiny("albert", tmp_path / "encoder")
-        model = EarlyExitModel.from_encoder(tmp_path / "encoder", labels=3)
-        expected = logits_of(export(model, tiny_tokenizer(), tmp_path))
-        ready = assemble(tmp_path)
-        assert ready.runtime.shares_layers
-        assert list(Manifest.load(tmp_path).branches) == [0, 0, 0]
-        np.testing.assert_allclose(logits_of(ready), expected, atol=1e-5)
+    def test_layers_that_share_weights_are_one_branch(self, tiny_models):
+        tiny = tiny_models("albert")
+        merged = load_model(tiny.merged)
+        assert merged.runtime.shares_layers
+        assert list(Manifest.load(tiny.merged).branches) == [0, 0, 0]
+        np.testing.assert_allclose(logits_of(merged), logits_of(load_model(tiny.graphs)), atol=1e-5)
+
+    def test_layers_with_other_logits_are_refused(self, graphs_folder, tmp_path, monkeypatch):
+        original = merge._merge
+        monkeypatch.setattr(merge, "_merge", lambda files: original(files[:1] * len(files)))
+        folder = shutil.copytree(graphs_folder, tmp_path / "onnx")
+        with pytest.raises(InputError, match="the merged layers do not match the separate layers"):
+            merge_layers(folder)
 
 
 class TestInt8:
-    def test_it_says_nearly_the_same(self, exported_folder, int8):
-        whole, small = (logits_of(load_model(each)) for each in (exported_folder, int8))
-        assert 0 < np.abs(whole - small).mean() < 0.1 * np.abs(whole).mean()
-        assert (whole.argmax(-1) == small.argmax(-1)).mean() > 0.9
+    def test_logits_are_nearly_the_same(self, exported_folder, int8):
+        float32, quantized = (logits_of(load_model(folder)) for folder in (exported_folder, int8))
+        assert 0 < np.abs(float32 - quantized).mean() < 0.1 * np.abs(float32).mean()
+        assert (float32.argmax(-1) == quantized.argmax(-1)).mean() > 0.9
 
-    def test_what_a_text_is_answered_does_not_depend_on_its_company(self, int8):
-        ready = load_model(int8, "onnx-int8")
-        together = logits_of(ready)
-        alone = np.concatenate([exit_logits(ready.runtime, ready.tokenize(Texts([text]))) for text in TEXTS.first])
+    def test_logits_do_not_depend_on_batch_composition(self, int8):
+        loaded = load_model(int8, "onnx-int8")
+        together = logits_of(loaded)
+        alone = np.concatenate([exit_logits(loaded.runtime, loaded.tokenize(Texts([text]))) for text in TEXTS.first])
         np.testing.assert_allclose(together, alone, atol=1e-5)
 
     def test_it_is_smaller_and_has_another_name(self, exported_folder, int8):
@@ -162,12 +178,16 @@ class TestInt8:
         sizes = [(folder / "layers-1.onnx").stat().st_size for folder in (exported_folder, int8)]
         assert sizes[1] < sizes[0]
 
-    def test_ranges_can_be_measured_on_random_words(self, stages_folder, exported_folder, tmp_path):
-        ready = quantize(stages_folder, tmp_path, probe_texts(tiny_tokenizer(), 64))
-        assert (logits_of(ready).argmax(-1) == logits_of(load_model(exported_folder)).argmax(-1)).mean() > 0.9
+    def test_ranges_can_be_measured_on_random_texts(self, graphs_folder, exported_folder, tmp_path):
+        quantized = quantize(graphs_folder, tmp_path, Texts(random_texts(tiny_tokenizer(), 64)))
+        assert (logits_of(quantized).argmax(-1) == logits_of(load_model(exported_folder)).argmax(-1)).mean() > 0.9
+
+    def test_without_texts(self, graphs_folder, tmp_path):
+        with pytest.raises(InputError, match="there are no texts to measure the ranges of activations on"):
+            quantize(graphs_folder, tmp_path, Texts([]))
 
 
-class TestOpening:
+class TestLoading:
     def test_a_trained_folder_is_searched_for_exports(self, model_folder, exported_folder, tmp_path):
         folder = shutil.copytree(model_folder, tmp_path / "model")
         shutil.copytree(exported_folder, folder / "onnx")
@@ -180,8 +200,8 @@ class TestOpening:
         folder = shutil.copytree(model_folder, tmp_path / "model")
         shutil.copytree(exported_folder, folder / "onnx")
         Policy("max_prob", 0.0).save(folder / "onnx" / "policy.json")
-        assert {each.depth for each in Engine.load(folder, "onnx")(TEXTS.first)} == {1}
-        assert {each.depth for each in Engine.load(folder, "torch")(TEXTS.first)} == {3}
+        assert {prediction.depth for prediction in Engine.load(folder, "onnx")(TEXTS.first)} == {1}
+        assert {prediction.depth for prediction in Engine.load(folder, "torch")(TEXTS.first)} == {3}
 
     @pytest.mark.parametrize("threads", [1, 2])
     def test_threads(self, exported_folder, threads):
@@ -221,7 +241,8 @@ class TestOpening:
             ("tokenizer.json", b"{}", "tokenizer.json' cannot be read"),
             ("exported.json", b"[", "exported.json' is broken"),
             ("exported.json", b"{}", "is an export of version None"),
-            ("exported.json", b'{"version": 1}', "is not what exitpoll export writes"),
+            ("exported.json", b'{"version": 1}', "is an export of version 1; this exitpoll reads version 2"),
+            ("exported.json", b'{"version": 2}', "is not what exitpoll export writes"),
             ("training.json", b"[", "training.json' is broken"),
         ],
     )
@@ -235,7 +256,10 @@ class TestOpening:
     @pytest.mark.parametrize(
         ("name", "values"),
         [
-            ("exits", [[3, 2, 1], [1, 1, 3], [0, 1, 3], [1, 2], ["1", "2", "3"], [1.0, 2.0, 3.0], [], None, [1, 2, 9]]),
+            (
+                "exit_layers",
+                [[3, 2, 1], [1, 1, 3], [0, 1, 3], [1, 2], ["1", "2", "3"], [1.0, 2.0, 3.0], [], None, [1, 2, 9]],
+            ),
             ("layers", [[], None, [1, 2, 3], ["layers-1.onnx"], ["../layers-1.onnx"] * 3]),
             ("heads", [["head-01.onnx"], None, ["/elsewhere/x.onnx"] * 3, ["layers-1.onnx"] * 3]),
             ("branches", [[], None, [0, 1], [0, 1, 3], [0, 1, -1], ["0", "1", "2"]]),
@@ -261,21 +285,8 @@ class TestOpening:
             load_model(exported_folder)
 
 
-def test_exporting_without_its_packages(model, tmp_path, monkeypatch):
-    monkeypatch.setattr(exporting, "find_spec", lambda name: None)
-    with pytest.raises(InputError, match="exporting needs more packages"):
-        export(model, tiny_tokenizer(), tmp_path)
-
-
 def test_a_manifest_survives_its_file(exported_folder, tmp_path):
     manifest = Manifest.load(exported_folder)
     manifest.save(tmp_path)
     assert Manifest.load(tmp_path) == manifest
-    assert json.loads((tmp_path / "exported.json").read_text())["version"] == 1
-
-
-def test_weights_of_other_precisions_are_exported_in_float32(model_folder, tmp_path):
-    model = EarlyExitModel.from_pretrained(model_folder, dtype=torch.bfloat16)
-    ready = export(model, tiny_tokenizer(), tmp_path)
-    assert ready.runtime.name == "onnx float32"
-    assert logits_of(ready, Texts(TEXTS.first[:4])).dtype == np.float32
+    assert json.loads((tmp_path / "exported.json").read_text())["version"] == 2

@@ -8,21 +8,17 @@ from functools import partial
 
 import numpy as np
 import pytest
-import torch
 
-from exitpoll import EarlyExitModel, Policy, Texts, record
+from exitpoll import Policy, Texts, record
 from exitpoll.decide.metrics import MULTI_LABEL, REGRESSION
 from exitpoll.decide.strategies import STRATEGIES
 from exitpoll.engine import scheduler as flow
 from exitpoll.engine.engine import Engine
-from exitpoll.engine.torch_runtime import loaded_model
-from exitpoll.export.graphs import export
-from exitpoll.export.merge import assemble
 from exitpoll.models.encoders import FAMILIES
+from tests.exports import NAMES
 from tests.samples import settings_of
-from tests.tiny import CONFIGS, FILLERS, LAYERS, WORDS, save_tiny, tiny_tokenizer
+from tests.tiny import CONFIGS, FILLERS, LAYERS, WORDS
 
-NAMES = ("a", "b", "c")
 TOLERANCE = 1e-5
 
 
@@ -35,18 +31,6 @@ def some_texts(count, seed=0):
 TEXTS = some_texts(40)
 
 
-def talking_model(name, folder, **options):
-    """A tiny model whose heads say something."""
-    save_tiny(name, folder / "encoder")
-    torch.manual_seed(1)
-    options = {"labels": NAMES, "max_length": 32, **options}
-    model = EarlyExitModel.from_encoder(folder / "encoder", **options).eval()
-    with torch.no_grad():
-        for parameter in model.heads.parameters():
-            parameter.normal_(0, 0.5)
-    return model
-
-
 # Exports take long: these are walked by the very functions that walk the others.
 WALKED_AS = {"camembert": "roberta", "xlm-roberta": "roberta", "modernbert with mean pooling": "modernbert"}
 PAIRS = [(name, "torch") for name in CONFIGS] + [(name, "onnx") for name in CONFIGS if name not in WALKED_AS]
@@ -57,20 +41,12 @@ def test_what_is_left_out_has_the_functions_of_others():
         assert FAMILIES[CONFIGS[name][0]] == FAMILIES[CONFIGS[other][0]]
 
 
-def exported(model, folder):
-    """What `exitpoll export` would write of a model."""
-    export(model, tiny_tokenizer(), folder)
-    return assemble(folder)
-
-
 @pytest.fixture(scope="module", params=PAIRS)
-def recorded(request, tmp_path_factory):
+def recorded(request, tmp_path_factory, tiny_models):
     """A tiny model of every family, for torch and for ONNX Runtime, and its trace of the texts."""
     name, runtime = request.param
-    folder = tmp_path_factory.mktemp("model")
-    model = talking_model(name, folder)
-    ready = loaded_model(model, tiny_tokenizer()) if runtime == "torch" else exported(model, folder)
-    return ready, record(ready, Texts(TEXTS), folder / "trace", batch_size=7)
+    ready = tiny_models(name).load(runtime)
+    return ready, record(ready, Texts(TEXTS), tmp_path_factory.mktemp("recorded") / "trace", batch_size=7)
 
 
 def settings_to_try(name):
@@ -135,10 +111,8 @@ def test_all_leave_at_once_or_nobody_early(recorded, threshold):
 
 
 @pytest.fixture(scope="module", params=["torch", "onnx"])
-def bert(request, tmp_path_factory):
-    folder = tmp_path_factory.mktemp("bert")
-    model = talking_model("bert", folder, exits=[1, 3])
-    return loaded_model(model, tiny_tokenizer()) if request.param == "torch" else exported(model, folder)
+def bert(request, tiny_models):
+    return tiny_models("bert", exits=(1, 3)).load(request.param)
 
 
 def test_exits_that_are_not_after_every_layer(bert, tmp_path):
@@ -156,9 +130,8 @@ def test_many_texts_of_mixed_length_come_back_in_order(bert, tmp_path):
 
 
 @pytest.mark.parametrize("runtime", ["torch", "onnx"])
-def test_sets_of_labels_leave_where_the_trace_says(tmp_path, runtime):
-    model = talking_model("bert", tmp_path, problem_type=MULTI_LABEL)
-    ready = loaded_model(model, tiny_tokenizer()) if runtime == "torch" else exported(model, tmp_path)
+def test_sets_of_labels_leave_where_the_trace_says(tiny_models, tmp_path, runtime):
+    ready = tiny_models("bert", problem_type=MULTI_LABEL).load(runtime)
     trace = record(ready, Texts(TEXTS), tmp_path / "trace")
     scores = np.unique(Policy("max_prob", problem_type=MULTI_LABEL).opinion(np.asarray(trace.logits)).score[:, :-1])
     policy = Policy("max_prob", float(scores[len(scores) // 2 :][:2].mean()), problem_type=MULTI_LABEL)
@@ -171,9 +144,8 @@ def test_sets_of_labels_leave_where_the_trace_says(tmp_path, runtime):
 
 
 @pytest.mark.parametrize("runtime", ["torch", "onnx"])
-def test_values_leave_where_the_trace_says(tmp_path, runtime):
-    model = talking_model("bert", tmp_path, labels=["value"], problem_type=REGRESSION)
-    ready = loaded_model(model, tiny_tokenizer()) if runtime == "torch" else exported(model, tmp_path)
+def test_values_leave_where_the_trace_says(tiny_models, tmp_path, runtime):
+    ready = tiny_models("bert", labels=("value",), problem_type=REGRESSION).load(runtime)
     trace = record(ready, Texts(TEXTS), tmp_path / "trace")
     steps = np.unique(np.abs(np.diff(np.asarray(trace.logits)[..., 0], axis=1)))
     within = float(steps[len(steps) // 2 :][:2].mean())

@@ -11,7 +11,7 @@ import pytest
 from exitpoll import Certificate, Guarantee, Policy, Trace, evaluate, sweep
 from exitpoll.decide.certificate import Latency, Nearest, Source, Speedup
 from exitpoll.decide.compare import compare
-from exitpoll.export.export import Delivered
+from exitpoll.export.export import Exported
 from exitpoll.report.wording import (
     describe_best,
     describe_calibration,
@@ -135,7 +135,7 @@ def test_the_best_policies_of_a_sweep():
 
 class TestExport:
     def lines(self, policy, runtime="onnx int8", **fields):
-        return describe_export(Delivered(Path("m"), runtime, policy, **fields))
+        return describe_export(Exported(Path("m"), runtime, policy, **fields))
 
     def test_its_cost(self):
         fields = {"metric": "accuracy", "texts": 100, "before": 0.9}

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import sys
 from dataclasses import asdict, replace
+from typing import Any
 
 import numpy as np
 import pytest
@@ -145,8 +146,8 @@ def test_findings_and_figures(studied, tmp_path):
 
 
 def test_a_method_looks_the_same_on_every_task():
-    one = {"points": [], "metric": "accuracy", "curves": {"A": [[1, 0.9]], "B": [[2, 0.8]]}}
-    other = {**one, "curves": {"B": [[2, 0.7]]}}
+    one: Any = {"points": [], "metric": "accuracy", "curves": {"A": [[1, 0.9]], "B": [[2, 0.8]]}}
+    other: Any = {**one, "curves": {"B": [[2, 0.7]]}}
     first, second = draw_curves({"first": other, "second": one}).axes
     colors = [{line.get_label(): line.get_color() for line in axes.get_lines()} for axes in (first, second)]
     assert colors[0]["B"] == colors[1]["B"] != colors[1]["A"]

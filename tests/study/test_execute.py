@@ -9,11 +9,12 @@ import pytest
 
 from exitpoll import InputError
 from exitpoll.data.progress import Progress, ignore
+from exitpoll.files import read_json
 from exitpoll.study.clock import Clock
 from exitpoll.study.execute import execute, execute_all
 from exitpoll.study.paper import OURS_ROW, ROWS, ROWS_BY_NAME
 from exitpoll.study.plan import Plan
-from exitpoll.study.run import _digest
+from exitpoll.study.run import RUN, _digest
 from exitpoll.study.tables import compute_cells
 from tests.study.conftest import FAST, hide_labels
 from tests.tiny import write_toy_folder
@@ -24,7 +25,7 @@ def test_a_task_may_start_from_another(plan, cache):
     assert run.start is not None
     assert run.start.task == "snli"
     outcome = execute(run, cache)
-    assert outcome.summary["start"]["task"] == "snli"
+    assert read_json(outcome.folder / RUN)["start"]["task"] == "snli"
 
 
 def test_training_only_heads_leaves_the_full_model_unchanged(plan, cache):

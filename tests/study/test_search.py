@@ -99,7 +99,7 @@ def test_a_training_that_diverges_ends_only_its_trial(world, tmp_path, monkeypat
     def diverge(run, cache, on_progress):
         if run.settings.learning_rate == 5e-5:
             raise DivergedError("the loss is nan")
-        return sound(run, cache, on_progress)
+        return sound(run, cache, on_progress=on_progress)
 
     monkeypatch.setattr(searching, "execute", diverge)
     result = search(RUN, VOTES, (1.3, 2.3), tmp_path, grid=SMALL, seeds=(0,))

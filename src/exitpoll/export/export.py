@@ -1,4 +1,4 @@
-"""From a trained folder to an exported one: stages, tokenizer and a policy of its own, whole or not at all."""
+"""Export a trained model folder: ONNX graphs, tokenizer and policy, written atomically."""
 
 from __future__ import annotations
 
@@ -6,7 +6,8 @@ import shutil
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+
+from transformers import PreTrainedTokenizerBase
 
 from exitpoll.data.progress import OnProgress, ignore, named
 from exitpoll.data.splits import Texts
@@ -19,148 +20,188 @@ from exitpoll.engine.record import record, record_in_memory
 from exitpoll.engine.runtime import LoadedModel
 from exitpoll.engine.torch_runtime import loaded_model
 from exitpoll.errors import InputError
-from exitpoll.export.graphs import export, probe_texts
-from exitpoll.export.merge import assemble
-from exitpoll.export.quantize import TEXTS, quantize
+from exitpoll.export.graphs import export_graphs, random_texts
+from exitpoll.export.merge import merge_layers
+from exitpoll.export.quantize import MOST_TEXTS, quantize
 from exitpoll.files import publish, restore, write_text
 from exitpoll.models.card import model_card
 from exitpoll.models.folder import CARD, MANIFEST, POLICY, TRAINING, check_free_for_model, read_training
 from exitpoll.models.model import EarlyExitModel
 from exitpoll.models.tokenizer import load_tokenizer
 
+FLOAT32, INT8 = "float32", "int8"  # folders inside the work folder
+TRACE = "calibration.safetensors"  # in an export: the trace on which its policy was calibrated
+
 
 @dataclass(frozen=True)
-class Delivered:
-    """What an export came to."""
+class Exported:
+    """Result of an export."""
 
     folder: Path
     runtime: str
-    policy: Policy | None  # None if there was none, or none that would hold
-    note: str | None = None  # why it could not be calibrated
-    metric: str | None = None  # what follows is measured only on labelled texts
-    texts: int = 0
-    before: float | None = None  # the score of the full model
-    after: float | None = None  # and of the full export
+    policy: Policy | None  # None if the model has none, or none that holds for the export
+    note: str | None = None  # why the policy could not be calibrated
+    metric: str | None = None  # of the scores, which need labelled texts
+    texts: int = 0  # that were scored
+    before: float | None = None  # score of the full model
+    after: float | None = None  # score of the full export
     int8: bool = False
 
 
-def deliver(
+def export_model(
     model: str,
     to: Path,
     *,
     int8: bool = False,
     texts: Texts | None = None,
-    about: Mapping[str, Any] | None = None,
+    about: Mapping[str, object] | None = None,
     overwrite: bool = False,
     on_progress: OnProgress = ignore,
-) -> Delivered:
-    """Export a trained folder; its policy goes with it, calibrated anew where there are texts.
+) -> Exported:
+    """Export a trained model folder, with its policy where that holds for the export.
 
-    In float32 an export says what the model says to the last few bits, and so a policy holds for it as it is. In int8
-    it does not: without texts to calibrate on, an int8 export has no policy.
+    The logits of a float32 export equal those of the model up to rounding, so its policy holds as it is. Those of an
+    int8 export do not: its policy is calibrated again on texts, and without texts it has none.
 
     Args:
-        model: The trained folder.
+        model: The trained model folder.
         to: The folder to write.
         int8: Whether to quantize weights and activations.
-        texts: Calibration texts; the ranges of int8 activations are measured on them too, on random words without.
-        about: What is known of these texts: data, split, metric.
+        texts: Texts to calibrate the policy on; the ranges of int8 activations are measured on them too, and on random
+            texts by default.
+        about: Metadata of these texts: data, split, metric.
         overwrite: Whether an older export may be replaced.
-        on_progress: Called as the work goes on.
+        on_progress: Called as the work proceeds.
 
     Returns:
         What was written.
     """
-    if not to.resolve().name:
-        raise InputError(f"'{to}' is no folder to write an export to; name another")
-    work = to.resolve().with_name(f"{to.resolve().name}.exporting")
-    if work.exists() and not (work / "float32").exists():
-        raise InputError(f"'{work}' is in the way, and not what an export that was cut off leaves; remove it")
-    restore(work, to)
-    _check_place(Path(model), to, overwrite=overwrite)
-    source, show = _Source(model), on_progress
+    work = _work_folder(to)
+    _check_destination(Path(model), to, overwrite=overwrite)
+    source = _Source.load(model)
     shutil.rmtree(work, ignore_errors=True)
     try:
-        exported, prepared = _write(source, work, texts, int8, show)
-        delivered = Delivered(to, exported.runtime.name, source.policy, int8=int8)
-        if texts is not None:
-            delivered = _measure(source, exported, texts, about or {}, prepared, delivered, show)
-        elif source.policy is not None:
-            delivered = replace(delivered, policy=_carried(source.policy, exported))
-        if delivered.policy is not None:
-            delivered.policy.save(prepared / POLICY)
-        write_text(prepared / CARD, model_card(prepared, f"{Path(model).resolve().name}, {exported.runtime.name}"))
-        publish(work, prepared.name, to)
+        folder = _write_graphs(source, work, texts, int8, on_progress)
+        loaded = merge_layers(folder)
+        exported = Exported(to, loaded.runtime.name, None, int8=int8)
+        if texts is None:
+            exported = replace(exported, policy=_policy_without_texts(source.policy, loaded))
+        else:
+            traces = _record_both(source, loaded, texts, about or {}, folder / TRACE, on_progress)
+            exported = _with_scores(_with_calibrated_policy(exported, source.policy, traces[1]), *traces)
+        if exported.policy is not None:
+            exported.policy.save(folder / POLICY)
+        write_text(folder / CARD, model_card(folder, f"{Path(model).resolve().name}, {loaded.runtime.name}"))
+        publish(work, folder.name, to)
     finally:
         shutil.rmtree(work, ignore_errors=True)
-    return delivered
+    return exported
 
 
-def _check_place(model: Path, to: Path, *, overwrite: bool) -> None:
-    """Refuse to write over anything but an older export, or from one."""
+# ---- files ----------------------------------------------------------------------------------------------------------
+
+
+def _work_folder(to: Path) -> Path:
+    """Return the folder in which an export is prepared, after undoing an interrupted replacement."""
+    if not to.resolve().name:
+        raise InputError(f"'{to}' is not a folder that an export can be written to; choose another folder")
+    work = to.resolve().with_name(f"{to.resolve().name}.exporting")
+    if work.exists() and not (work / FLOAT32).exists():
+        raise InputError(f"'{work}' exists and is not what an interrupted export leaves; remove it")
+    restore(work, to)
+    return work
+
+
+def _check_destination(model: Path, to: Path, *, overwrite: bool) -> None:
+    """Refuse to write over anything but an older export, and to export an export."""
     if (model / MANIFEST).exists():
         raise InputError(f"'{model}' is an export already; name the trained folder")
     if to.resolve() == model.resolve() or to.resolve() in model.resolve().parents:
-        raise InputError(f"'{to}' holds the model itself; choose another folder")
+        raise InputError(f"'{to}' contains the model itself; choose another folder")
     if to.is_dir() and any(to.iterdir()) and not (to / MANIFEST).exists():
-        raise InputError(f"'{to}' exists and is no export of exitpoll; choose another folder")
+        raise InputError(f"'{to}' exists and is not an exitpoll export; choose another folder")
     if not to.parent.is_dir():
         raise InputError(f"there is no folder '{to.parent}' to write '{to.name}' to")
     check_free_for_model(to, overwrite=overwrite)
 
 
+@dataclass(frozen=True)
 class _Source:
-    """What is in a trained folder."""
+    """The content of a trained model folder."""
 
-    def __init__(self, folder: str) -> None:
-        """Load it."""
-        self.model, self.tokenizer = EarlyExitModel.from_pretrained(folder), load_tokenizer(folder)
-        policy, summary = Path(folder) / POLICY, Path(folder) / TRAINING
-        self.policy = Policy.load(policy) if policy.exists() else None
-        self.summary = summary if read_training(Path(folder)) else None
+    model: EarlyExitModel
+    tokenizer: PreTrainedTokenizerBase
+    policy: Policy | None
+    training: Path | None  # the summary of the training
+
+    @classmethod
+    def load(cls, folder: str) -> _Source:
+        """Load the folder."""
+        policy = Path(folder) / POLICY
+        return cls(
+            EarlyExitModel.from_pretrained(folder),
+            load_tokenizer(folder),
+            Policy.load(policy) if policy.exists() else None,
+            Path(folder) / TRAINING if read_training(Path(folder)) else None,
+        )
 
 
-def _write(source: _Source, work: Path, texts: Texts | None, int8: bool, show: OnProgress) -> tuple[LoadedModel, Path]:
-    """Write the stages, and say where."""
-    prepared = work / "float32"
-    prepared.mkdir(parents=True)
-    export(source.model, source.tokenizer, prepared, on_progress=named("exporting", show))
+def _write_graphs(source: _Source, work: Path, texts: Texts | None, int8: bool, on_progress: OnProgress) -> Path:
+    """Write the graphs into the work folder, and return the folder they are in."""
+    folder = work / FLOAT32
+    folder.mkdir(parents=True)
+    export_graphs(source.model, source.tokenizer, folder, on_progress=named("exporting", on_progress))
     if int8:
-        whole, prepared = prepared, work / "int8"
-        prepared.mkdir()
-        some = Texts.of(probe_texts(source.tokenizer, TEXTS)) if texts is None else texts
-        quantize(whole, prepared, some, on_progress=named("measuring ranges", show))
-    if source.summary is not None:
-        shutil.copy(source.summary, prepared)
-    return assemble(prepared), prepared
+        float32, folder = folder, work / INT8
+        folder.mkdir()
+        sample = Texts(random_texts(source.tokenizer, MOST_TEXTS)) if texts is None else texts
+        quantize(float32, folder, sample, on_progress=named("measuring ranges", on_progress))
+    if source.training is not None:
+        shutil.copy(source.training, folder)
+    return folder
 
 
-def _measure(
+# ---- policy and scores ----------------------------------------------------------------------------------------------
+
+
+def _policy_without_texts(policy: Policy | None, exported: LoadedModel) -> Policy | None:
+    """Return the policy of the model if it holds for the export as it is: in float32, or if it has no certificate."""
+    if policy is None or policy.certificate is None:
+        return policy
+    runtime, source = exported.runtime, policy.certificate.source
+    same_logits = runtime.name == "onnx float32" and source.runtime == "torch float32"
+    if not same_logits or source.fingerprint != runtime.fingerprint:
+        return None
+    source = replace(source, runtime=runtime.name, carried_from=source.runtime)
+    return replace(policy, certificate=replace(policy.certificate, source=source))
+
+
+def _record_both(
     source: _Source,
     exported: LoadedModel,
     texts: Texts,
-    about: Mapping[str, Any],
-    prepared: Path,
-    delivered: Delivered,
-    show: OnProgress,
-) -> Delivered:
-    """Ask model and export about the calibration texts, and calibrate the policy anew."""
-    model, path = loaded_model(source.model, source.tokenizer), prepared / "calibration.safetensors"
-    before = record_in_memory(model, texts, about=about, on_progress=named("recording the model", show))
-    after = record(exported, texts, path, about=about, on_progress=named("recording the export", show))
+    about: Mapping[str, object],
+    path: Path,
+    on_progress: OnProgress,
+) -> tuple[Trace, Trace]:
+    """Record the model and, in a file, the export."""
+    model = loaded_model(source.model, source.tokenizer)
+    return (
+        record_in_memory(model, texts, about=about, on_progress=named("recording the model", on_progress)),
+        record(exported, texts, path, about=about, on_progress=named("recording the export", on_progress)),
+    )
+
+
+def _with_calibrated_policy(exported: Exported, policy: Policy | None, trace: Trace) -> Exported:
+    """Add the policy, calibrated on the trace of the export, or a note why that is not possible."""
     try:
-        delivered = replace(delivered, policy=_recalibrated(source.policy, after))
+        return replace(exported, policy=_calibrate_again(policy, trace))
     except InputError as error:
-        delivered = replace(delivered, policy=None, note=str(error))
-    if after.labels is None:
-        return delivered
-    gold, metric = after.gold("a score"), after.metric
-    scores = [METRICS[metric](gold, predictions(each.logits[:, -1], each.problem_type)) for each in (before, after)]
-    return replace(delivered, metric=metric, texts=len(after), before=scores[0], after=scores[1])
+        return replace(exported, note=str(error))
 
 
-def _recalibrated(policy: Policy | None, trace: Trace) -> Policy | None:
-    """Calibrate for the same goal in the same way; what was never calibrated stays as it is."""
+def _calibrate_again(policy: Policy | None, trace: Trace) -> Policy | None:
+    """Calibrate for the same goal in the same way; a policy without a certificate stays as it is."""
     if policy is None or policy.certificate is None:
         return policy
     goal, asked, metric = policy.certificate.goal, policy.certificate.asked, policy.certificate.metric
@@ -170,13 +211,16 @@ def _recalibrated(policy: Policy | None, trace: Trace) -> Policy | None:
     return calibrate_for(trace, goal, strategy, metric=metric)
 
 
-def _carried(policy: Policy, exported: LoadedModel) -> Policy | None:
-    """Let a policy go with an export in float32, or with any if it was never calibrated."""
-    certificate = policy.certificate
-    if certificate is None:
-        return policy
-    same = (exported.runtime.fingerprint, "torch float32")
-    if exported.runtime.name != "onnx float32" or (certificate.source.fingerprint, certificate.source.runtime) != same:
-        return None
-    source = replace(certificate.source, runtime=exported.runtime.name, carried_from=certificate.source.runtime)
-    return replace(policy, certificate=replace(certificate, source=source))
+def _with_scores(exported: Exported, before: Trace, after: Trace) -> Exported:
+    """Add the scores of the last exit of model and export, if the texts have labels."""
+    if after.labels is None:
+        return exported
+    metric = after.metric
+    return replace(
+        exported, metric=metric, texts=len(after), before=_full_score(before, metric), after=_full_score(after, metric)
+    )
+
+
+def _full_score(trace: Trace, metric: str) -> float:
+    """Compute the score of the last exit."""
+    return METRICS[metric](trace.gold("a score"), predictions(trace.logits[:, -1], trace.problem_type))

@@ -1,8 +1,8 @@
-"""Put the layers of an export into one graph, so that one pool of threads runs them all.
+"""Merge the layers of an export into one graph, so that one thread pool runs them all.
 
-As graphs of their own, twelve layers have twelve pools, each of which has to be woken for a millisecond of work. In one
-graph every layer is a branch, and the number of the branch to take is an input: a tree of `If` nodes finds it. It is
-built in place, a layer at a time, so that it takes little more memory than it has weights.
+As separate graphs, twelve layers have twelve thread pools, and waking one takes longer than the millisecond of work it
+gets. In the merged graph every layer is a branch of a binary tree of `If` nodes, and the number of the branch is an
+input. The tree is built in place, one layer at a time, so that it needs little more memory than its weights.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
@@ -22,140 +22,141 @@ from exitpoll.engine.record import exit_logits
 from exitpoll.engine.runtime import LoadedModel
 from exitpoll.errors import InputError
 
-Graph = Any  # an onnx.GraphProto
-Model = Any  # an onnx.ModelProto
+if TYPE_CHECKING:
+    from onnx import GraphProto, ModelProto, ValueInfoProto
 
-MOST_BYTES = 1 << 30  # in a file; protobuf ends at 2 GiB
-BRANCH = "branch"  # the input that says which layer to run
-PROBES = ["a", "one two three", "as many words as it takes to have a longer text than the others"]
+MOST_BYTES = 1 << 30  # of weights in a file; protobuf allows 2 GiB
+BRANCH = "branch"  # the input that selects the layer
+CHECKED_TEXTS = ["a", "one two three", "a text that is much longer than the others, to see that padding is ignored"]
 TOLERANCE = 1e-4
 
 
-def assemble(folder: Path) -> LoadedModel:
-    """Replace the layers of an export by as few files as will hold them, and make sure that they say the same.
+def merge_layers(folder: Path) -> LoadedModel:
+    """Merge the layers of an export into as few files as possible, and check that the logits stay the same.
 
     Args:
-        folder: The folder of the export, every layer still a file of its own.
+        folder: The folder of an export whose layers are separate files.
 
     Returns:
         The export, loaded.
     """
-    manifest, expected = Manifest.load(folder), _answers(load_exported(folder))
+    manifest, expected = Manifest.load(folder), _logits(load_exported(folder))
     files = sorted(set(manifest.layers))
-    places = {}
-    for number, names in enumerate(_shares(folder, files), start=1):
-        joined = f"layers-{number}.onnx"
-        (folder / joined).write_bytes(_join([folder / name for name in names]).SerializeToString())
-        places.update({name: (joined, branch) for branch, name in enumerate(names)})
+    places: dict[str, tuple[str, int]] = {}  # by file of a layer: the merged file, and the branch in it
+    for number, part in enumerate(_split_by_size(folder, files), start=1):
+        merged = f"layers-{number}.onnx"
+        (folder / merged).write_bytes(_merge([folder / file for file in part]).SerializeToString())
+        places.update({file: (merged, branch) for branch, file in enumerate(part)})
     replace(
         manifest,
-        layers=[places[name][0] for name in manifest.layers],
-        branches=[places[name][1] for name in manifest.layers],
+        layers=[places[file][0] for file in manifest.layers],
+        branches=[places[file][1] for file in manifest.layers],
     ).save(folder)
-    for name in files:
-        (folder / name).unlink()
+    for file in files:
+        (folder / file).unlink()
     loaded = load_exported(folder)
-    if not np.allclose(_answers(loaded), expected, rtol=TOLERANCE, atol=TOLERANCE):
-        raise InputError("the layers say something else in one graph than on their own")
+    if not np.allclose(_logits(loaded), expected, rtol=TOLERANCE, atol=TOLERANCE):
+        raise InputError("the merged layers do not match the separate layers: logits differ")
     return loaded
 
 
-def _answers(loaded: LoadedModel) -> NDArray:
-    """Ask every exit about a few texts."""
-    return exit_logits(loaded.runtime, loaded.tokenize(Texts(PROBES)))
+def _logits(loaded: LoadedModel) -> NDArray:
+    """Compute the logits of all exits for a few texts, (texts, exits, classes)."""
+    return exit_logits(loaded.runtime, loaded.tokenize(Texts(CHECKED_TEXTS)))
 
 
-def _shares(folder: Path, files: Sequence[str]) -> Iterator[list[str]]:
-    """Deal out files in their order, no share larger than a file may be."""
-    share: list[str] = []
+def _split_by_size(folder: Path, files: Sequence[str]) -> Iterator[list[str]]:
+    """Split files, in their order, into parts that fit into one file."""
+    part: list[str] = []
     size = 0
-    for name in files:
-        more = (folder / name).stat().st_size
-        if share and size + more > MOST_BYTES:
-            yield share
-            share, size = [], 0
-        share, size = [*share, name], size + more
-    yield share
+    for file in files:
+        more = (folder / file).stat().st_size
+        if part and size + more > MOST_BYTES:
+            yield part
+            part, size = [], 0
+        part, size = [*part, file], size + more
+    yield part
 
 
 @dataclass
-class _Whole:
-    """What the layers of one graph have in common."""
+class _Common:
+    """What the layers of one merged graph have in common."""
 
-    inputs: dict[str, Any] = field(default_factory=dict)  # by name
-    versions: dict[str, int] = field(default_factory=dict)  # of each domain of operators
-    form: int = 0  # version of the file format
+    inputs: dict[str, ValueInfoProto] = field(default_factory=dict)  # by name
+    opsets: dict[str, int] = field(default_factory=dict)  # version of the operators, by domain
+    ir_version: int = 0
+
+    def add(self, layer: ModelProto, file: Path) -> None:
+        """Add the inputs and versions of a layer; all layers must use the same versions of the operators."""
+        for value in layer.graph.input:
+            self.inputs.setdefault(value.name, value)
+        for opset in layer.opset_import:
+            version = self.opsets.setdefault(opset.domain, opset.version)
+            if version != opset.version:
+                raise InputError(f"'{file.name}' uses opset {opset.version}, and the layers before it opset {version}")
+        self.ir_version = max(self.ir_version, layer.ir_version)
 
 
-def _join(files: Sequence[Path]) -> Model:
-    """Make one graph of several that take and give the same."""
+def _merge(files: Sequence[Path]) -> ModelProto:
+    """Make one graph of several that have the same inputs and outputs."""
     from onnx import ModelProto, TensorProto, helper
 
-    model, whole = ModelProto(), _Whole()
-    last = _fill(model.graph, files, 0, whole)
-    model.graph.name, model.ir_version = "layers", whole.form
-    model.graph.node.append(helper.make_node("Identity", [last], ["hidden_out"]))
+    model, common = ModelProto(), _Common()
+    output = _add_tree(model.graph, files, 0, common)
+    model.graph.name, model.ir_version = "layers", common.ir_version
+    model.graph.node.append(helper.make_node("Identity", [output], ["hidden_out"]))
     model.graph.output[0].name = "hidden_out"
-    model.graph.input.extend(whole.inputs.values())
+    model.graph.input.extend(common.inputs.values())
     model.graph.input.append(helper.make_tensor_value_info(BRANCH, TensorProto.INT64, []))
-    model.opset_import.extend(helper.make_opsetid(domain, version) for domain, version in whole.versions.items())
+    model.opset_import.extend(helper.make_opsetid(domain, version) for domain, version in common.opsets.items())
     return model
 
 
-def _fill(graph: Graph, files: Sequence[Path], first: int, whole: _Whole) -> str:
-    """Put layers into a graph, halving them until one is left; the name of what it gives."""
+def _add_tree(graph: GraphProto, files: Sequence[Path], first: int, common: _Common) -> str:
+    """Add layers to a graph as a binary tree of branches, and return the name of its output."""
     from onnx import AttributeProto, TensorProto, helper
 
     if len(files) == 1:
-        return _fill_with_layer(graph, files[0], f"{first}/", whole)
+        return _add_layer(graph, files[0], f"{first}/", common)
     half = len(files) // 2
     middle = first + half
-    given = f"from {middle}"
+    output = f"from {middle}"
     graph.name = f"tree {middle}"
     graph.initializer.append(helper.make_tensor(f"middle {middle}", TensorProto.INT64, [], [middle]))
     graph.node.append(helper.make_node("Less", [BRANCH, f"middle {middle}"], [f"below {middle}"]))
-    choice = graph.node.add(op_type="If", input=[f"below {middle}"], output=[given])
+    choice = graph.node.add(op_type="If", input=[f"below {middle}"], output=[output])
     for name, part, start in (("then_branch", files[:half], first), ("else_branch", files[half:], middle)):
         branch = choice.attribute.add(name=name, type=AttributeProto.GRAPH).g
-        _fill(branch, part, start, whole)
+        _add_tree(branch, part, start, common)
     graph.output.append(choice.attribute[0].g.output[0])
-    graph.output[0].name = given
-    return given
+    graph.output[0].name = output
+    return output
 
 
-def _fill_with_layer(graph: Graph, file: Path, prefix: str, whole: _Whole) -> str:
-    """Put one layer into a graph, all names but those of its inputs, which come from outside, made its own.
+def _add_layer(graph: GraphProto, file: Path, prefix: str, common: _Common) -> str:
+    """Add one layer to a graph, and return the name of its output.
 
-    Its weights stay beside it: ONNX Runtime packs them for its products only there.
+    All names but those of the inputs get a prefix. The weights stay inside the branch: ONNX Runtime prepacks them for
+    matrix products only there.
     """
     import onnx
     from onnx import inliner
 
     layer = inliner.inline_local_functions(onnx.load(file))
-    _note(layer, file, whole)
+    common.add(layer, file)
 
     def renamed(name: str) -> str:
-        return name if not name or name in whole.inputs else prefix + name
+        return name if not name or name in common.inputs else prefix + name
 
     for node in layer.graph.node:
         if any(attribute.HasField("g") for attribute in node.attribute):
-            raise InputError(f"'{file.name}' has graphs within its graph; its layers cannot be put together")
+            raise InputError(f"'{file.name}' contains nested graphs; its layers cannot be merged")
         node.name = prefix + node.name
         node.input[:] = [renamed(name) for name in node.input]
         node.output[:] = [renamed(name) for name in node.output]
-    for named in (*layer.graph.initializer, *layer.graph.output):
-        named.name = renamed(named.name)
+    for value in (*layer.graph.initializer, *layer.graph.output):
+        value.name = renamed(value.name)
     del layer.graph.input[:], layer.graph.value_info[:]
     graph.CopyFrom(layer.graph)
     graph.name = f"layer {prefix}"
     return graph.output[0].name
-
-
-def _note(layer: Model, file: Path, whole: _Whole) -> None:
-    """Note what a layer takes, and refuse one that another version of the operators is meant for."""
-    for each in layer.graph.input:
-        whole.inputs.setdefault(each.name, each)
-    for each in layer.opset_import:
-        if whole.versions.setdefault(each.domain, each.version) != each.version:
-            raise InputError(f"'{file.name}' is of other operators than the layers before it")
-    whole.form = max(whole.form, layer.ir_version)

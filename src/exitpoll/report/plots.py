@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import NDArray
 
-from exitpoll.benchmark.timing import PLAIN, Benchmark
+from exitpoll.benchmark.timing import Benchmark, Way
 from exitpoll.decide.compare import Comparison
 from exitpoll.decide.sweep import front_of
 from exitpoll.errors import check_installed
@@ -137,7 +137,7 @@ def draw_parts(benchmark: Benchmark) -> Figure:
     figure = new_figure((9, 1.2 + 0.32 * len(breakdowns)))
     axes = figure.subplots()
     names = [f"{breakdown.runtime}, batch size {breakdown.batch_size}" for breakdown in breakdowns]
-    plain = {timing.batch_size: timing.milliseconds for timing in benchmark.timings if timing.way == PLAIN}
+    plain = {timing.batch_size: timing.milliseconds for timing in benchmark.timings if timing.way == Way.PLAIN}
     left = np.zeros(len(names))
     for number, part in enumerate(breakdowns[0].milliseconds):
         shares = [100 * breakdown.milliseconds[part] / plain[breakdown.batch_size] for breakdown in breakdowns]

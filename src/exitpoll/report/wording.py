@@ -17,7 +17,7 @@ from exitpoll.decide.sweep import best_point
 from exitpoll.decide.trace import Trace
 
 if TYPE_CHECKING:
-    from exitpoll.export.export import Delivered
+    from exitpoll.export.export import Exported
 
 WORTH_A_NOTE = 0.005  # loss of an export: half a point
 
@@ -209,34 +209,34 @@ def describe_best(comparison: Comparison) -> list[str]:
 # ---- an export ------------------------------------------------------------------------------------------------------
 
 
-def describe_export(delivered: Delivered) -> list[str]:
+def describe_export(exported: Exported) -> list[str]:
     """Describe an export: its cost, and its policy.
 
     Args:
-        delivered: The export.
+        exported: The export.
 
     Returns:
         A few lines.
     """
-    written = f"wrote {delivered.folder}, for {delivered.runtime}"
-    return [*_describe_cost(delivered), *_describe_exported_policy(delivered), written]
+    written = f"wrote {exported.folder}, for {exported.runtime}"
+    return [*_describe_cost(exported), *_describe_exported_policy(exported), written]
 
 
-def _describe_cost(delivered: Delivered) -> list[str]:
+def _describe_cost(exported: Exported) -> list[str]:
     """Compare the full export with the full model."""
-    if delivered.before is None or delivered.after is None:
-        return ["note: the cost of int8 was not measured; --data measures it"] if delivered.int8 else []
-    lost = delivered.before - delivered.after
+    if exported.before is None or exported.after is None:
+        return ["note: the cost of int8 was not measured; --data measures it"] if exported.int8 else []
+    lost = exported.before - exported.after
     note = f"; note: that is {100 * lost:.1f} points less" if lost > WORTH_A_NOTE else ""
-    scores = f"{percent(delivered.before)} % before, {percent(delivered.after)} % exported"
-    return [f"{delivered.metric} of all layers on {delivered.texts} texts: {scores}{note}"]
+    scores = f"{percent(exported.before)} % before, {percent(exported.after)} % exported"
+    return [f"{exported.metric} of all layers on {exported.texts} texts: {scores}{note}"]
 
 
-def _describe_exported_policy(delivered: Delivered) -> list[str]:
+def _describe_exported_policy(exported: Exported) -> list[str]:
     """Describe the policy of an export."""
-    policy = delivered.policy
-    if delivered.note is not None:
-        return [f"note: it has no policy and never exits early: {delivered.note}"]
+    policy = exported.policy
+    if exported.note is not None:
+        return [f"note: it has no policy and never exits early: {exported.note}"]
     if policy is None:
         return ["note: it has no policy and never exits early; exitpoll record and exitpoll calibrate make one"]
     if policy.source.carried_from is not None or policy.certificate is None:

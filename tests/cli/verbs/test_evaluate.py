@@ -67,8 +67,8 @@ def test_names_of_groups_are_shown_as_they_are(recorded, run, tmp_path, margin):
 def test_texts_without_labels(recorded, run, tmp_path):
     test = Trace.load(recorded / "test.safetensors")
     Trace(np.array(test.logits), None, test.exit_layers, dict(test.about) | {"split": "other"}).save(tmp_path / "t")
-    arguments = ("--trace", recorded / "calibration.safetensors", "--max-drop", "0.05", "--out", tmp_path / "p.json")
-    run("calibrate", recorded / "model", *arguments)
+    goal = ("--max-drop", "0.05", "--out", tmp_path / "p.json")
+    run("calibrate", recorded / "model", "--trace", recorded / "calibration.safetensors", *goal)
     arguments = ("--trace", tmp_path / "t", "--policy", tmp_path / "p.json")
     code, out, err = run("evaluate", recorded / "model", *arguments)
     assert code == 0, err

@@ -1,0 +1,79 @@
+"""Tiny models of every family with their exports, which take seconds, so that tests can share them."""
+
+from __future__ import annotations
+
+import copy
+import shutil
+from functools import cached_property
+from unittest import mock
+
+import torch
+
+from exitpoll import EarlyExitModel
+from exitpoll.engine.onnx_runtime import load_exported
+from exitpoll.engine.record import record_in_memory
+from exitpoll.engine.torch_runtime import loaded_model
+from exitpoll.export import graphs
+from exitpoll.export.graphs import _translate as translate
+from exitpoll.export.merge import merge_layers
+from exitpoll.export.parts import HeadPart
+from tests.tiny import save_tiny, tiny_tokenizer
+
+NAMES = ("a", "b", "c")
+
+
+class TinyModel:
+    """A tiny model with random heads, and its export, which is made when it is first asked for."""
+
+    def __init__(self, folder, name, *, dtype=torch.float32, base=None, **options):
+        """Make the model.
+
+        Args:
+            folder: A folder to write to.
+            name: A key of `tests.tiny.CONFIGS`.
+            dtype: The weights are rounded to it, and exported from it.
+            base: A model with the same encoder; its graphs are used for all but the heads.
+            options: Of `EarlyExitModel.from_encoder`.
+        """
+        save_tiny(name, folder / "encoder")
+        torch.manual_seed(1)
+        options = {"labels": NAMES, "max_length": 32, **options}
+        self.model = EarlyExitModel.from_encoder(folder / "encoder", **options).eval()
+        with torch.no_grad():
+            for parameter in self.model.heads.parameters():
+                parameter.normal_(0, 0.5)  # logits large enough that texts differ
+        self.model.to(dtype).to(torch.float32)
+        self.folder, self.dtype, self.base = folder, dtype, base
+
+    @cached_property
+    def graphs(self):
+        """The folder of the export with separate layers."""
+        folder = self.folder / "graphs"
+        folder.mkdir()
+        with mock.patch.object(graphs, "_translate", self._translate):
+            graphs.export_graphs(copy.deepcopy(self.model).to(self.dtype), tiny_tokenizer(), folder)
+        return folder
+
+    def _translate(self, spec):
+        """Translate what the base has not translated already; `export_graphs` compares the result with the model."""
+        import onnx
+
+        if self.base is None or isinstance(spec.module, HeadPart):
+            return translate(spec)
+        return onnx.load(self.base.graphs / spec.file)
+
+    @cached_property
+    def merged(self):
+        """The folder of the export as `exitpoll export` writes it."""
+        folder = shutil.copytree(self.graphs, self.folder / "onnx")
+        merge_layers(folder)
+        return folder
+
+    def load(self, runtime):
+        """Load the model for torch or the export for ONNX Runtime."""
+        return loaded_model(self.model, tiny_tokenizer()) if runtime == "torch" else load_exported(self.merged)
+
+
+def logits_of(loaded, texts):
+    """Compute the logits of all exits, (texts, exits, classes)."""
+    return record_in_memory(loaded, texts, batch_size=8).logits
