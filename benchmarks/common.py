@@ -37,14 +37,9 @@ def make_encoder(folder: Path, layers: int = 12, width: int = 384) -> Path:
     tokenizer = Tokenizer(models.WordLevel({word: number for number, word in enumerate(words)}, unk_token="[UNK]"))
     tokenizer.pre_tokenizer = pre_tokenizers.WhitespaceSplit()
     tokenizer.post_processor = processors.BertProcessing(("[SEP]", 3), ("[CLS]", 2))
-    PreTrainedTokenizerFast(
-        tokenizer_object=tokenizer,
-        pad_token="[PAD]",
-        unk_token="[UNK]",
-        cls_token="[CLS]",
-        sep_token="[SEP]",
-        mask_token="[MASK]",
-    ).save_pretrained(folder)
+    names = ("pad_token", "unk_token", "cls_token", "sep_token", "mask_token")
+    roles = dict(zip(names, special, strict=True))
+    PreTrainedTokenizerFast(tokenizer_object=tokenizer, **roles).save_pretrained(folder)
     return folder
 
 

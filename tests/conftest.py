@@ -117,3 +117,18 @@ def run(monkeypatch, capsys):
         return code, captured.out, captured.err
 
     return call
+
+
+@pytest.fixture
+def inert_package(tmp_path, monkeypatch):
+    """A function that makes a package whose code must not run, and returns its folder."""
+
+    def make(name):
+        folder = tmp_path / name
+        folder.mkdir()
+        (folder / "__init__.py").write_text("raise SystemExit('this must not run')")
+        monkeypatch.delitem(sys.modules, name, raising=False)
+        monkeypatch.syspath_prepend(tmp_path)
+        return folder
+
+    return make

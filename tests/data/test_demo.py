@@ -16,14 +16,8 @@ HEADER = "text,label,source\n"
 
 
 @pytest.fixture
-def package(tmp_path, monkeypatch):
-    """A package of the right name whose code must not run."""
-    folder = tmp_path / demo.REVIEWS
-    folder.mkdir()
-    (folder / "__init__.py").write_text("raise SystemExit('this must not run')")
-    monkeypatch.delitem(sys.modules, demo.REVIEWS, raising=False)
-    monkeypatch.syspath_prepend(tmp_path)
-    return folder
+def package(inert_package):
+    return inert_package(demo.REVIEWS)
 
 
 def write_reviews(package, count, source="rotten_tomatoes"):

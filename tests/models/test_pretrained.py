@@ -23,14 +23,8 @@ def no_cached_hashes():
 
 
 @pytest.fixture
-def package(tmp_path, monkeypatch):
-    """A package of the right name whose code must not run."""
-    folder = tmp_path / pretrained.ENCODER
-    folder.mkdir()
-    (folder / "__init__.py").write_text("raise SystemExit('this must not run')")
-    monkeypatch.delitem(sys.modules, pretrained.ENCODER, raising=False)
-    monkeypatch.syspath_prepend(tmp_path)
-    return folder
+def package(inert_package):
+    return inert_package(pretrained.ENCODER)
 
 
 def test_the_encoder_is_loaded_if_its_weights_are_the_original_ones(package, monkeypatch):

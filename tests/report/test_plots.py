@@ -28,20 +28,20 @@ def test_the_chosen_policy_and_the_oracles_are_inside_the_axes():
     axes = draw_curves(report().comparison, chosen=(99.0, 0.0)).axes[0]
     labels = [str(line.get_label()) for line in axes.get_lines()]
     [number] = [number for number, label in enumerate(labels) if label.startswith("this policy (0.0 at 99.00×)")]
-    [[x, y]] = axes.get_lines()[number].get_xydata()
+    [[x, y]] = np.asarray(axes.get_lines()[number].get_xydata())
     assert (x, y) == (axes.get_xlim()[1], axes.get_ylim()[0])
     assert sum(label.startswith("oracle") for label in labels) == len(report().comparison.oracles)
 
 
 def test_shares_of_texts_by_depth():
     axes = draw_depths({1: 30, 2: 10, 4: 0}).axes[0]
-    assert [bar.get_bbox().height for bar in axes.patches] == [75.0, 25.0, 0.0]
+    assert [bar.get_height() for bar in axes.containers[0]] == [75.0, 25.0, 0.0]
 
 
 def test_parts_are_relative_to_plain_transformers():
     axes = draw_parts(benchmark()).axes[0]
     assert [label.get_text() for label in axes.get_yticklabels()] == ["torch, batch size 1", "torch, batch size 32"]
-    assert [bar.get_bbox().width for bar in axes.patches[:2]] == [50.0, 50.0]  # 1 of 2 milliseconds
+    assert [bar.get_width() for bar in axes.containers[0]] == [50.0, 50.0]  # 1 of 2 milliseconds
 
 
 def test_an_svg_takes_the_colour_of_the_page():

@@ -18,6 +18,12 @@ Risk = Literal["disagreement", "accuracy"]
 Metadata = Mapping[str, Any]  # of a trace or another file: fingerprint, runtime, data, split, metric, …
 
 
+def _check_positive(name: str, number: float) -> None:
+    """Check that a goal is a finite number above 0."""
+    if not 0 < number < np.inf:
+        raise InputError(f"{name} {number:g} must be above 0, and finite")
+
+
 @dataclass(frozen=True)
 class Speedup:
     """Goal: the best score at least so many times as fast, in layers."""
@@ -27,8 +33,7 @@ class Speedup:
 
     def __post_init__(self) -> None:
         """Check the number."""
-        if not 0 < self.at_least < np.inf:
-            raise InputError(f"speedup {self.at_least:g} must be above 0, and finite")
+        _check_positive("speedup", self.at_least)
 
     def __str__(self) -> str:
         """Describe the goal."""
@@ -44,8 +49,7 @@ class Latency:
 
     def __post_init__(self) -> None:
         """Check the number."""
-        if not 0 < self.at_most_ms < np.inf:
-            raise InputError(f"latency_ms {self.at_most_ms:g} must be above 0, and finite")
+        _check_positive("latency_ms", self.at_most_ms)
 
     def __str__(self) -> str:
         """Describe the goal."""
