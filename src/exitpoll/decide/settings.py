@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from textwrap import shorten
 from typing import Any
 
@@ -23,6 +23,11 @@ class Setting:
     per_exit: bool = False  # a list with one entry for every exit
     required: bool = False  # the strategy has no default for it
     in_name: bool = True  # whether it is part of a policy's name
+    tries: tuple[float, ...] = ()  # values worth trying in a search
+
+    def trying(self, *values: float) -> Setting:
+        """Return the same setting with values worth trying."""
+        return replace(self, tries=values)
 
 
 def is_number(value: object) -> bool:

@@ -52,10 +52,16 @@ class Strategy:
     grid: thresholds.Grid | None = None  # thresholds that a guarantee is tested at; without one it is searched for
     falls: bool = False  # whether its natural unit falls with certainty
     settings: Mapping[str, Setting] = field(default_factory=dict)
-    variants: Sequence[Settings] = ({},)  # settings worth trying; none for a strategy that must be fitted or combined
     fit: Fit | None = None
     regression: ForValues | None = None
     combines: tuple[str, ...] = ()  # strategies that it is made of, the last with an open threshold
+
+    @property
+    def variants(self) -> list[Settings]:
+        """Settings worth trying; none for a strategy that must be fitted or combined first."""
+        if any(setting.required for setting in self.settings.values()):
+            return []
+        return [{name: value} for name, setting in self.settings.items() for value in setting.tries] or [{}]
 
     @property
     def sign(self) -> int:
@@ -140,29 +146,25 @@ STRATEGIES: dict[str, Strategy] = {
         scores.confident_patience,
         "exits in a row with a confident prediction",
         grid=thresholds.run_lengths,
-        settings={"confidence": NUMBER},
-        variants=[{"confidence": confidence} for confidence in (0.8, 0.9, 0.95, 0.99)],
+        settings={"confidence": NUMBER.trying(0.8, 0.9, 0.95, 0.99)},
     ),
     "js_patience": Strategy(
         scores.js_patience,
         "exits in a row with nearly the same distribution",
         grid=thresholds.run_lengths,
-        settings={"divergence": NUMBER},
-        variants=[{"divergence": divergence} for divergence in (0.001, 0.01, 0.05, 0.1)],
+        settings={"divergence": NUMBER.trying(0.001, 0.01, 0.05, 0.1)},
     ),
     "votes": Strategy(
         scores.votes,
         "most votes for one class, divided by l^k",
         grid=thresholds.vote_values,
-        settings={"k": EXPONENT},
-        variants=[{"k": k} for k in KS],
+        settings={"k": EXPONENT.trying(*KS)},
     ),
     "soft_votes": Strategy(
         scores.soft_votes,
         "highest sum of probabilities, divided by l^k",
         grid=thresholds.summed_probabilities,
-        settings={"k": EXPONENT},
-        variants=[{"k": k} for k in KS],
+        settings={"k": EXPONENT.trying(*KS)},
     ),
     "mean": Strategy(scores.mean, "highest probability of the mean distribution", grid=thresholds.probabilities),
     "geometric": Strategy(
@@ -174,7 +176,6 @@ STRATEGIES: dict[str, Strategy] = {
         hybrid,
         "how many of several policies fire",
         settings={"policies": _POLICIES},
-        variants=(),
         combines=("votes", "entropy"),
     ),
     "learned": Strategy(
@@ -182,7 +183,6 @@ STRATEGIES: dict[str, Strategy] = {
         "learned chance that the head answers as the last one will, or is right",
         grid=thresholds.shares,
         settings={"coefficients": per_exit_rows(len(FEATURES)), "intercepts": PER_EXIT, "towards": FIT_TARGET},
-        variants=(),
         fit=fit_logistic,
     ),
 }
