@@ -140,6 +140,7 @@ def _session_options(threads: int, *, only: bool = False) -> SessionOptions:
 
     By default they spin for work while those of the next graph need the cores, which is up to ten times slower.
     """
+    os.environ.setdefault("ORT_DISABLE_TELEMETRY", "1")  # versions from 1.29 on would report their use
     try:
         from onnxruntime import SessionOptions
     except ImportError as error:
