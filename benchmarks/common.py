@@ -1,4 +1,4 @@
-"""What the benchmarks share: an encoder of the size in question, texts for it, alternate timing, a results file."""
+"""Shared by the benchmarks: a random encoder, texts for it, alternate timing, a file of results."""
 
 from __future__ import annotations
 
@@ -10,7 +10,6 @@ import time
 from collections.abc import Callable, Mapping
 from importlib.metadata import version
 from pathlib import Path
-from typing import Any
 
 import torch
 from tokenizers import Tokenizer, models, pre_tokenizers, processors
@@ -22,7 +21,7 @@ VOCABULARY = 30_522
 
 
 def make_encoder(folder: Path, layers: int = 12, width: int = 384) -> Path:
-    """Write a BERT with random weights and a tokenizer of whole words: speed does not depend on what it knows."""
+    """Write a BERT with random weights, on which speed does not depend, and a word-level tokenizer."""
     torch.manual_seed(0)
     config = BertConfig(
         vocab_size=VOCABULARY,
@@ -44,20 +43,20 @@ def make_encoder(folder: Path, layers: int = 12, width: int = 384) -> Path:
 
 
 def make_texts(count: int, tokens: int, seed: int = 0) -> list[str]:
-    """Draw texts of exactly so many tokens, [CLS] and [SEP] included."""
-    chance = random.Random(seed)
-    return [" ".join(f"w{chance.randrange(20_000)}" for _ in range(tokens - 2)) for _ in range(count)]
+    """Draw texts of the given number of tokens, [CLS] and [SEP] included."""
+    generator = random.Random(seed)
+    return [" ".join(f"w{generator.randrange(20_000)}" for _ in range(tokens - 2)) for _ in range(count)]
 
 
-def time_alternately(candidates: Mapping[str, Callable[[], Any]], rounds: int) -> dict[str, float]:
-    """Time several things in turn, so that a busy moment of the machine hits all of them alike.
+def time_alternately(candidates: Mapping[str, Callable[[], object]], rounds: int) -> dict[str, float]:
+    """Time several functions alternately, so that other load affects all of them alike.
 
     Args:
-        candidates: What to time, by name.
-        rounds: How often each is run; the first time does not count.
+        candidates: The functions, by name.
+        rounds: How often they are timed, after a warm-up round.
 
     Returns:
-        The median seconds of each.
+        The median seconds, by name.
     """
     seconds: dict[str, list[float]] = {name: [] for name in candidates}
     for attempt in range(rounds + 1):
@@ -69,8 +68,8 @@ def time_alternately(candidates: Mapping[str, Callable[[], Any]], rounds: int) -
     return {name: statistics.median(times) for name, times in seconds.items()}
 
 
-def write_results(name: str, results: dict[str, Any]) -> None:
-    """Keep results with what they were measured on, and print them."""
+def write_results(name: str, results: Mapping[str, object]) -> None:
+    """Write results with the versions and the machine that they were measured on, and print them."""
     RESULTS.mkdir(exist_ok=True)
     versions = {package: version(package) for package in ("exitpoll", "torch", "transformers")}
     machine = {"threads": torch.get_num_threads(), "processor": platform.machine()}

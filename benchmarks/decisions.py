@@ -1,4 +1,4 @@
-"""What deciding costs: sweeping a large trace against a plain loop over thresholds and exits, and one text at one exit.
+"""The cost of decisions: a sweep of a large trace, against a plain loop, and one decision for one text.
 
 python benchmarks/decisions.py
 """
@@ -8,7 +8,7 @@ from __future__ import annotations
 import argparse
 import time
 from functools import partial
-from typing import Any
+from typing import TypedDict
 
 import numpy as np
 from numpy.typing import NDArray
@@ -21,22 +21,33 @@ from exitpoll.decide.sweep import POINTS, curve_of
 from exitpoll.decide.trace import Trace
 
 TEXTS, EXITS, CLASSES = 100_000, 12, 6
-SHARE_BAR, SECONDS_BAR, MICROSECONDS_BAR = 0.1, 60.0, 60.0
+SHARE_BAR, SECONDS_BAR, MICROSECONDS_BAR = 0.1, 60.0, 60.0  # upper limits
+
+
+class SweepCost(TypedDict):
+    """Time of a sweep, as the results file holds it."""
+
+    trace: list[int]  # its shape
+    curves: int
+    thresholds: int
+    seconds: dict[str, float]
+    share_of_plain_loop: float
+    total_seconds: float
 
 
 def make_trace(texts: int) -> Trace:
-    """Draw logits that get clearer with depth."""
-    chance = np.random.default_rng(0)
-    labels = chance.integers(CLASSES, size=texts)
-    clarity = chance.exponential(size=(texts, 1, 1)) * np.linspace(0.5, 3, EXITS)[None, :, None]
-    logits = chance.normal(size=(texts, EXITS, CLASSES)) + clarity * np.eye(CLASSES)[labels][:, None]
+    """Draw logits that favour the label more with depth."""
+    generator = np.random.default_rng(0)
+    labels = generator.integers(CLASSES, size=texts)
+    clarity = generator.exponential(size=(texts, 1, 1)) * np.linspace(0.5, 3, EXITS)[None, :, None]
+    logits = generator.normal(size=(texts, EXITS, CLASSES)) + clarity * np.eye(CLASSES)[labels][:, None]
     return Trace(logits.astype(np.float32), labels)
 
 
 def plain_loop(trace: Trace, candidate: Candidate, levels: NDArray) -> list[tuple[float, float]]:
-    """Score one strategy as a script would: for every threshold, from exit to exit, until all texts have left."""
+    """Compute accuracy and speed-up as a script would: for every threshold, exit by exit, until all texts have left."""
     score, answer = candidate.opinion.score, candidate.opinion.answer
-    labels, found = np.asarray(trace.labels), []
+    labels, points = np.asarray(trace.labels), []
     for level in levels:
         inside = np.ones(len(trace), dtype=bool)
         right = layers = 0
@@ -45,12 +56,12 @@ def plain_loop(trace: Trace, candidate: Candidate, levels: NDArray) -> list[tupl
             right += int((answer[leaves, number] == labels[leaves]).sum())
             layers += (number + 1) * int(leaves.sum())
             inside &= ~leaves
-        found.append((right / len(trace), EXITS * len(trace) / layers))
-    return found
+        points.append((right / len(trace), EXITS * len(trace) / layers))
+    return points
 
 
-def sweep_cost(texts: int) -> dict[str, Any]:
-    """Time our sweep and the plain loop in turn, strategy by strategy; both are given the strategy's opinion."""
+def sweep_cost(texts: int) -> SweepCost:
+    """Time the sweep and the plain loop alternately, strategy by strategy; both start from the strategy's opinion."""
     trace = make_trace(texts)
     costs = np.arange(1.0, EXITS + 1)
     seconds = {"asking strategies": 0.0, "sweep": 0.0, "plain loop": 0.0}
@@ -82,10 +93,10 @@ def sweep_cost(texts: int) -> dict[str, Any]:
 
 
 def one_text() -> dict[str, float]:
-    """Time every strategy on one text at its sixth exit, in microseconds."""
+    """Time every strategy on one text at the sixth exit, in microseconds."""
     trace = make_trace(400)
     plain = {policy.strategy: policy for policy in variants()}
-    fitted = {each.policy.strategy: each.policy.at(0.5) for each in candidates(trace, ["hybrid", "learned"])}
+    fitted = {fit.policy.strategy: fit.policy.at(0.5) for fit in candidates(trace, ["hybrid", "learned"])}
     logits = np.asarray(trace.logits[:1, :6])
 
     def decide(policy: Policy) -> None:
@@ -100,7 +111,7 @@ def one_text() -> dict[str, float]:
 
 
 def main() -> None:
-    """Measure and write."""
+    """Measure both and write the results."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--texts", type=int, default=TEXTS)
     texts = parser.parse_args().texts

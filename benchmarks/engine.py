@@ -25,6 +25,7 @@ from exitpoll.engine.inputs import read_texts
 from exitpoll.engine.loading import find_folder
 from exitpoll.engine.record import record, record_in_memory
 from exitpoll.export.export import export_model
+from exitpoll.models.folder import POLICY
 from exitpoll.report.plots import draw_parts, save
 
 MAX_DROP = 0.02
@@ -36,10 +37,10 @@ def prepare(model: Path, data: str) -> None:
     """Calibrate and export a model, unless that has been done."""
     loaded = load_model(model)
     read = read_texts(loaded, data, "calibration")
-    if not (model / "policy.json").exists():
+    if not (model / POLICY).exists():
         with tempfile.TemporaryDirectory() as scratch:
             trace = record(loaded, read.texts, Path(scratch) / "trace", about=read.about)
-            calibrate(trace, max_drop=MAX_DROP).save(model / "policy.json")
+            calibrate(trace, max_drop=MAX_DROP).save(model / POLICY)
     for kind in KINDS[1:]:
         if not (model / kind).exists():
             export_model(str(model), model / kind, int8=kind == "onnx-int8", texts=read.texts, about=read.about)
@@ -52,7 +53,7 @@ def scores(model: Path, data: str) -> dict[str, dict[str, str | float]]:
         loaded = load_model(model, kind)
         read = read_texts(loaded, data, "test")
         trace = record_in_memory(loaded, read.texts, about=read.about)
-        policy = Policy.load(find_folder(model, kind) / "policy.json")
+        policy = Policy.load(find_folder(model, kind) / POLICY)
         rows = {row.name: row for row in evaluate(trace, policy).rows}
         speedup, full_score = rows["policy"].speedup, rows["full model"].score.value
         static = f"layer {round(trace.exit_layers[-1] / speedup)}"

@@ -1,9 +1,11 @@
-"""What the ensemble loss costs: its value and gradient as a share of a training step. Bar: at most 2 %.
+"""The cost of the ensemble loss: value and gradient as a share of a training step. Limit: 2 %.
 
 python benchmarks/objective_cost.py
 """
 
 from __future__ import annotations
+
+from functools import partial
 
 import torch
 from torch.nn.utils import clip_grad_norm_
@@ -18,7 +20,7 @@ BAR = 0.02
 
 
 def main() -> None:
-    """Time a step of a 12-layer, 384-wide encoder and the loss for several numbers of classes, alternately."""
+    """Time a step of a 12-layer, 384-wide encoder and the loss for several numbers of classes alternately."""
     torch.manual_seed(0)
     torch.set_flush_denormal(True)
     config = BertConfig(num_hidden_layers=12, hidden_size=384, num_attention_heads=12, intermediate_size=1536)
@@ -37,9 +39,9 @@ def main() -> None:
         logits = torch.randn(TEXTS, EXITS, classes, requires_grad=True)
         ensemble(logits, labels, diversity_weight=0.2).backward()
 
-    candidates = {f"{classes} classes": lambda classes=classes: loss_of(classes) for classes in CLASSES}
-    seconds = time_alternately({"step": step} | candidates, rounds=12)
-    shares = {name: seconds[name] / seconds["step"] for name in candidates}
+    losses = {f"{classes} classes": partial(loss_of, classes) for classes in CLASSES}
+    seconds = time_alternately({"step": step, **losses}, rounds=12)
+    shares = {name: seconds[name] / seconds["step"] for name in losses}
     write_results(
         "objective_cost",
         {

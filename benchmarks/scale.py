@@ -1,8 +1,8 @@
-"""Does the cost grow with the texts, and nothing else: `exitpoll predict` on files of 1,000 to 100,000 rows.
+"""Time and memory of `exitpoll predict` on files of 1,000 to 100,000 rows: time should be linear, memory constant.
 
 python benchmarks/scale.py trec-bert/onnx-int8 data/trec
 
-Each file is answered in a process of its own; time is without starting up, which an empty run measures.
+Every file is predicted in a process of its own; the start-up time, that of a file with one row, is subtracted.
 """
 
 from __future__ import annotations
@@ -12,8 +12,8 @@ import json
 import subprocess
 import sys
 import tempfile
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 from matplotlib.figure import Figure
@@ -25,14 +25,14 @@ from exitpoll.engine.inputs import read_texts
 ROWS = (1_000, 3_000, 10_000, 30_000, 100_000)
 
 
-def write_rows(path: Path, texts: list[Any], rows: int) -> None:
-    """Write so many rows, the texts again and again, each with its number so that no two are alike."""
+def write_rows(path: Path, texts: Sequence[str], rows: int) -> None:
+    """Write so many rows, repeating the texts; a number makes every row unique."""
     with path.open("w", encoding="utf-8") as file:
         for number in range(rows):
             file.write(json.dumps({"id": number, "text": texts[number % len(texts)]}) + "\n")
 
 
-# A small process in between: the highest memory of a process counts what it was forked from.
+# A small process in between: the peak memory of a process includes that of the process it was forked from.
 LAUNCH = """
 import json, os, subprocess, sys, time
 started = time.perf_counter()
@@ -42,8 +42,8 @@ print(json.dumps([status, time.perf_counter() - started, usage.ru_maxrss / 1024]
 """
 
 
-def answer(model: str, source: Path, out: Path) -> tuple[float, float]:
-    """Run the verb on a file: seconds, and the highest memory in MiB."""
+def predict(model: str, source: Path, out: Path) -> tuple[float, float]:
+    """Run `exitpoll predict` on a file: seconds, and peak memory in MiB."""
     verb = [str(Path(sys.executable).with_name("exitpoll")), "predict", model]
     command = [sys.executable, "-I", "-S", "-c", LAUNCH, *verb, "--input", str(source), "--output", str(out)]
     done = subprocess.run(command, capture_output=True, text=True, check=True)
@@ -53,14 +53,14 @@ def answer(model: str, source: Path, out: Path) -> tuple[float, float]:
     return seconds, mebibytes
 
 
-def draw(found: list[dict[str, float]], path: Path) -> None:
-    """Draw seconds and memory against rows."""
+def draw(files: Sequence[Mapping[str, float]], path: Path) -> None:
+    """Plot seconds and memory against rows."""
     figure = Figure(figsize=(9, 3.6), layout="constrained")
-    rows = [each["rows"] for each in found]
+    rows = [file["rows"] for file in files]
     for axes, name, label in zip(
-        figure.subplots(1, 2), ("seconds", "mebibytes"), ("seconds", "highest memory, MiB"), strict=True
+        figure.subplots(1, 2), ("seconds", "mebibytes"), ("seconds", "peak memory, MiB"), strict=True
     ):
-        axes.plot(rows, [each[name] for each in found], "o-", color="#4477aa")
+        axes.plot(rows, [file[name] for file in files], "o-", color="#4477aa")
         axes.set_xscale("log")
         axes.set_xlabel("rows")
         axes.set_ylabel(label)
@@ -80,19 +80,19 @@ def main() -> None:
     parser.add_argument("--rows", type=int, nargs="+", default=ROWS)
     chosen = parser.parse_args()
     texts = [str(text) for text in read_texts(load_model(chosen.model), chosen.data, "test").texts]
-    found = []
+    files = []
     with tempfile.TemporaryDirectory() as scratch:
         source, out = Path(scratch) / "in.jsonl", Path(scratch) / "out.jsonl"
         write_rows(source, texts, 1)
-        start_up, _ = answer(chosen.model, source, out)
+        start_up, _ = predict(chosen.model, source, out)
         for rows in chosen.rows:
             out.unlink()
             write_rows(source, texts, rows)
-            seconds, mebibytes = answer(chosen.model, source, out)
-            found.append({"rows": rows, "seconds": round(seconds - start_up, 3), "mebibytes": round(mebibytes, 1)})
-    slope = np.polyfit(np.log([each["rows"] for each in found]), np.log([each["seconds"] for each in found]), 1)[0]
-    draw(found, FIGURES / "scale.png")
-    write_results("scale", {"start_up_seconds": round(start_up, 2), "exponent": round(float(slope), 3), "files": found})
+            seconds, mebibytes = predict(chosen.model, source, out)
+            files.append({"rows": rows, "seconds": round(seconds - start_up, 3), "mebibytes": round(mebibytes, 1)})
+    slope = np.polyfit(np.log([file["rows"] for file in files]), np.log([file["seconds"] for file in files]), 1)[0]
+    draw(files, FIGURES / "scale.png")
+    write_results("scale", {"start_up_seconds": round(start_up, 2), "exponent": round(float(slope), 3), "files": files})
 
 
 if __name__ == "__main__":

@@ -1,6 +1,6 @@
-"""What a training step with a head after every layer costs against plain fine-tuning with one head through Trainer.
+"""The cost of a training step with a head after every layer, against plain fine-tuning with one head by Trainer.
 
-Both train the same encoder on the same texts, in turn. Bar: at most 1.15 times.
+Both train the same encoder on the same texts, alternately. Limit: 1.15 times.
 
     python benchmarks/training_step.py [--encoder FOLDER] [--tokens 32]
 """
@@ -14,7 +14,6 @@ import statistics
 import tempfile
 import time
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 from transformers import (
@@ -37,22 +36,22 @@ BAR = 1.15
 
 
 class Clock(TrainerCallback):
-    """Notes when every step ends."""
+    """Records the end of every step."""
 
     def __init__(self) -> None:
-        """Start with nothing noted."""
+        """Start without steps."""
         self.ticks: list[float] = []
 
-    def on_step_end(self, *arguments: Any, **named: Any) -> None:
-        """Note the end of a step."""
+    def on_step_end(self, *arguments: object, **named: object) -> None:
+        """Record the end of a step of Trainer."""
         self.ticks.append(time.perf_counter())
 
     def see(self, progress: Progress) -> None:
-        """Note a step of ours."""
+        """Record the end of a step of exitpoll."""
         self.ticks.append(time.perf_counter())
 
     def steps(self) -> list[float]:
-        """Give the seconds of every step, without those in which things warm up."""
+        """Return the seconds of every step after the warm-up."""
         return np.diff(self.ticks)[SKIPPED:].tolist()
 
 
@@ -90,7 +89,7 @@ def ours(encoder: Path, tokenizer: PreTrainedTokenizerBase, texts: Texts, scratc
 
 
 def main() -> None:
-    """Train both in turn and compare the medians."""
+    """Train both alternately and compare the medians."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--encoder", type=Path, help="a 12-layer, 384-wide BERT with random weights by default")
     parser.add_argument("--tokens", type=int, default=32)

@@ -1,4 +1,4 @@
-"""Law 2: whatever the batch size, the order and the company, a text leaves where the recorded trace says."""
+"""Law 2: whatever the batch size, order or batch composition, a text leaves at the exit that its trace predicts."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ import pytest
 from exitpoll import Policy, Texts, record
 from exitpoll.decide.metrics import MULTI_LABEL, REGRESSION
 from exitpoll.decide.strategies import STRATEGIES
-from exitpoll.engine import scheduler as flow
+from exitpoll.engine import scheduler
 from exitpoll.engine.engine import Engine
 from exitpoll.models.encoders import FAMILIES
 from tests.exports import NAMES
@@ -31,13 +31,13 @@ def some_texts(count, seed=0):
 TEXTS = some_texts(40)
 
 
-# Exports take long: these are walked by the very functions that walk the others.
-WALKED_AS = {"camembert": "roberta", "xlm-roberta": "roberta", "modernbert with mean pooling": "modernbert"}
-PAIRS = [(name, "torch") for name in CONFIGS] + [(name, "onnx") for name in CONFIGS if name not in WALKED_AS]
+# Exports take long: these families have the same functions as others, and are left out.
+SAME_AS = {"camembert": "roberta", "xlm-roberta": "roberta", "modernbert with mean pooling": "modernbert"}
+PAIRS = [(name, "torch") for name in CONFIGS] + [(name, "onnx") for name in CONFIGS if name not in SAME_AS]
 
 
-def test_what_is_left_out_has_the_functions_of_others():
-    for name, other in WALKED_AS.items():
+def test_families_that_are_left_out_have_the_functions_of_others():
+    for name, other in SAME_AS.items():
         assert FAMILIES[CONFIGS[name][0]] == FAMILIES[CONFIGS[other][0]]
 
 
@@ -50,7 +50,7 @@ def recorded(request, tmp_path_factory, tiny_models):
 
 
 def settings_to_try(name):
-    """Settings of which some fit a model that is very sure, and others one that is not."""
+    """Settings for models that are very sure, and for others that are not."""
     if name == "js_patience":
         return [{"divergence": divergence} for divergence in (0.05, 0.01, 0.1, 0.002, 0.3)]
     if name == "confident_patience":
@@ -62,7 +62,7 @@ def settings_to_try(name):
 
 
 def mixed_policy(name, trace):
-    """A policy by which some texts leave at one exit and some at another."""
+    """Return a policy by which texts leave at different exits."""
     for settings in settings_to_try(name):
         scores = Policy(name, None, settings).opinion(np.asarray(trace.logits)).score[:, :-1]
         values = np.unique(scores)
@@ -74,14 +74,14 @@ def mixed_policy(name, trace):
     raise AssertionError(f"{name} sends all texts to one exit")
 
 
-def check(found, policy, trace, texts=None):
-    """Compare with the replay; another exit only where a score is at the threshold to the last bits."""
+def check(predictions, policy, trace, texts=None):
+    """Compare with the replay of the trace; exits may differ only where a score equals the threshold up to rounding."""
     decisions = policy.decide(trace)
     scores = policy.opinion(np.asarray(trace.logits)).score
     near = (np.abs(scores - policy.levels(len(trace.exit_layers))) < TOLERANCE).any(axis=1)
     assert near.mean() < 0.1
-    order = range(len(found)) if texts is None else texts
-    for prediction, row in zip(found, order, strict=True):
+    order = range(len(predictions)) if texts is None else texts
+    for prediction, row in zip(predictions, order, strict=True):
         if not near[row]:
             assert prediction.depth == decisions.depth[row]
             assert prediction.label == NAMES[decisions.answer[row]]
@@ -101,13 +101,13 @@ def test_live_equals_replay(recorded, name):
 
 
 @pytest.mark.parametrize("threshold", [-1e9, 1e9, None])
-def test_all_leave_at_once_or_nobody_early(recorded, threshold):
+def test_all_texts_leave_at_the_first_exit_or_at_the_last(recorded, threshold):
     model, trace = recorded
     policy = Policy("max_prob", threshold)
     for batch_size in (1, 8):
-        found = Engine(model, policy)(TEXTS, batch_size)
-        check(found, policy, trace)
-        assert {prediction.depth for prediction in found} == {1 if threshold == -1e9 else LAYERS}
+        predictions = Engine(model, policy)(TEXTS, batch_size)
+        check(predictions, policy, trace)
+        assert {prediction.depth for prediction in predictions} == {1 if threshold == -1e9 else LAYERS}
 
 
 @pytest.fixture(scope="module", params=["torch", "onnx"])
@@ -123,40 +123,40 @@ def test_exits_that_are_not_after_every_layer(bert, tmp_path):
 
 
 def test_many_texts_of_mixed_length_come_back_in_order(bert, tmp_path):
-    texts = some_texts(5_000, seed=1)  # more than a window of them
+    texts = some_texts(5_000, seed=1)  # more than a window
     trace = record(bert, Texts(texts), tmp_path / "trace", batch_size=256)
     policy = Policy("max_prob", float(np.median(np.asarray(Policy("max_prob").opinion(trace.logits).score[:, 0]))))
     check(Engine(bert, policy)(texts, 64), policy, trace)
 
 
 @pytest.mark.parametrize("runtime", ["torch", "onnx"])
-def test_sets_of_labels_leave_where_the_trace_says(tiny_models, tmp_path, runtime):
+def test_multi_label_texts_leave_where_the_trace_predicts(tiny_models, tmp_path, runtime):
     ready = tiny_models("bert", problem_type=MULTI_LABEL).load(runtime)
     trace = record(ready, Texts(TEXTS), tmp_path / "trace")
     scores = np.unique(Policy("max_prob", problem_type=MULTI_LABEL).opinion(np.asarray(trace.logits)).score[:, :-1])
     policy = Policy("max_prob", float(scores[len(scores) // 2 :][:2].mean()), problem_type=MULTI_LABEL)
-    replay, found = policy.decide(trace), Engine(ready, policy)(TEXTS, 7)
+    replay, predictions = policy.decide(trace), Engine(ready, policy)(TEXTS, 7)
     assert len(set(replay.depth.tolist())) > 1
-    assert [each.depth for each in found] == replay.depth.tolist()
-    said = [tuple(name for name, yes in zip(NAMES, row, strict=True) if yes) for row in replay.answer]
-    assert [each.label for each in found] == said
-    assert len(set(said)) > 2
+    assert [prediction.depth for prediction in predictions] == replay.depth.tolist()
+    labels = [tuple(name for name, applies in zip(NAMES, row, strict=True) if applies) for row in replay.answer]
+    assert [prediction.label for prediction in predictions] == labels
+    assert len(set(labels)) > 2
 
 
 @pytest.mark.parametrize("runtime", ["torch", "onnx"])
-def test_values_leave_where_the_trace_says(tiny_models, tmp_path, runtime):
+def test_regression_texts_leave_where_the_trace_predicts(tiny_models, tmp_path, runtime):
     ready = tiny_models("bert", labels=("value",), problem_type=REGRESSION).load(runtime)
     trace = record(ready, Texts(TEXTS), tmp_path / "trace")
     steps = np.unique(np.abs(np.diff(np.asarray(trace.logits)[..., 0], axis=1)))
     within = float(steps[len(steps) // 2 :][:2].mean())
     policy = Policy("patience", 1, {"within": within}, problem_type=REGRESSION)
-    replay, found = policy.decide(trace), Engine(ready, policy)(TEXTS, 7)
+    replay, predictions = policy.decide(trace), Engine(ready, policy)(TEXTS, 7)
     assert len(set(replay.depth.tolist())) > 1
-    assert [each.depth for each in found] == replay.depth.tolist()
-    np.testing.assert_allclose([each.label for each in found], replay.answer, atol=1e-4)
+    assert [prediction.depth for prediction in predictions] == replay.depth.tolist()
+    np.testing.assert_allclose([prediction.label for prediction in predictions], replay.answer, atol=1e-4)
 
 
-def test_one_text_and_none(bert):
+def test_one_text_and_no_texts(bert):
     engine = Engine(bert, Policy("max_prob", 0.5))
     assert engine([]) == []
     assert len(engine(["good film"])) == 1
@@ -164,7 +164,7 @@ def test_one_text_and_none(bert):
 
 
 def test_texts_leave_before_the_last_is_read(bert):
-    """Nothing waits for nothing: the first answers come while later texts are still unread."""
+    """The first predictions come while later texts are still unread."""
     read = []
 
     def source():
@@ -177,25 +177,25 @@ def test_texts_leave_before_the_last_is_read(bert):
 
 
 @pytest.mark.parametrize("longest_wait", [0, 5, 40])
-def test_being_called_from_waiting_changes_nothing(bert, tmp_path, monkeypatch, longest_wait):
-    monkeypatch.setattr(flow, "LONGEST_WAIT", longest_wait)
+def test_the_longest_wait_changes_no_prediction(bert, tmp_path, monkeypatch, longest_wait):
+    monkeypatch.setattr(scheduler, "LONGEST_WAIT", longest_wait)
     texts = some_texts(300, seed=2)
     trace = record(bert, Texts(texts), tmp_path / "trace")
     policy = Policy("max_prob", float(np.median(Policy("max_prob").opinion(np.asarray(trace.logits)).score[:, 0])))
     check(Engine(bert, policy)(texts, 16), policy, trace)
 
 
-def test_nobody_waits_for_ever(bert, monkeypatch):
-    """A text that is longer than all others finds no company, and is answered all the same before the input ends."""
-    monkeypatch.setattr(flow, "LONGEST_WAIT", 64)
+def test_no_text_waits_forever(bert, monkeypatch):
+    """A text that is longer than all others has none to wait for, and is predicted before the input ends."""
+    monkeypatch.setattr(scheduler, "LONGEST_WAIT", 64)
     first = Engine(bert, Policy("max_prob", 0.0))
     long = " ".join(WORDS[:12] * 2)
     doubt = first([long])[0].probability
-    short = next(word for word in WORDS if first([word])[0].probability > doubt + 0.01)  # leaves at once, long does not
+    short = next(word for word in WORDS if first([word])[0].probability > doubt + 0.01)  # leaves at the first exit
     stream = Engine(bert, Policy("max_prob", doubt + 0.005)).stream(
         (long if number == 0 else short for number in range(20_000)), 8
     )
-    before = list(itertools.takewhile(lambda each: each[0] != 0, stream))
+    before = list(itertools.takewhile(lambda numbered: numbered[0] != 0, stream))
     assert 7 <= len(before) < 6_000
 
 

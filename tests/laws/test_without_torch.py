@@ -1,4 +1,4 @@
-"""Running an export needs onnxruntime, tokenizers and NumPy: shown in an environment that has nothing else."""
+"""An export runs with onnxruntime, tokenizers and NumPy: tested in an environment without any other package."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from exitpoll import Engine, Policy
 from tests.tiny import toy_texts
 
 TEXTS = list(toy_texts(20, 4).first)
-# What ONNX Runtime itself asks for comes with it.
+# The last three are dependencies of ONNX Runtime.
 DISTRIBUTIONS = ("onnxruntime", "tokenizers", "numpy", "flatbuffers", "protobuf", "packaging")
 CODE = """
 import importlib.util, json, sys
@@ -26,19 +26,19 @@ for name in ("torch", "transformers", "scipy", "sklearn", "safetensors", "wrapt"
 import exitpoll
 from exitpoll import Engine
 engine = Engine.load(sys.argv[2])
-found = engine(json.loads(sys.argv[3]), batch_size=4)
-print(json.dumps([[each.label, round(each.probability, 4), each.depth] for each in found]))
+predictions = engine(json.loads(sys.argv[3]), batch_size=4)
+print(json.dumps([[row.label, round(row.probability, 4), row.depth] for row in predictions]))
 """
 
 
 @pytest.fixture(scope="module")
 def site(tmp_path_factory):
-    """A folder of packages: links to those named, and to exitpoll."""
+    """A folder with links to these packages and to exitpoll."""
     folder = tmp_path_factory.mktemp("site")
     for name in DISTRIBUTIONS:
-        found = distribution(name)
-        for top in {file.parts[0] for file in found.files or ()} - {"..", "__pycache__"}:
-            (folder / top).symlink_to(found.locate_file(top))
+        package = distribution(name)
+        for top in {file.parts[0] for file in package.files or ()} - {"..", "__pycache__"}:
+            (folder / top).symlink_to(package.locate_file(top))
     (folder / "exitpoll").symlink_to(Path(exitpoll.__file__).parent)
     (folder / "exitpoll-0.dist-info").mkdir()
     (folder / "exitpoll-0.dist-info" / "METADATA").write_text("Metadata-Version: 2.1\nName: exitpoll\nVersion: 0\n")
@@ -46,16 +46,15 @@ def site(tmp_path_factory):
 
 
 def test_an_export_runs_without_torch(site, exported_folder):
-    first = [each.probability for each in Engine.load(exported_folder, policy=Policy("max_prob", 0.0))(TEXTS)]
-    Policy("max_prob", statistics.median(first)).save(exported_folder / "policy.json")
+    at_first_exit = Engine.load(exported_folder, policy=Policy("max_prob", 0.0))(TEXTS)
+    threshold = statistics.median(prediction.probability for prediction in at_first_exit)
+    Policy("max_prob", threshold).save(exported_folder / "policy.json")
     try:
         arguments = [str(site), str(exported_folder), json.dumps(TEXTS)]
-        # -I and -S: no packages but those of the folder, wherever others are installed.
+        # -I and -S: no packages but those of the folder.
         done = subprocess.run([sys.executable, "-I", "-S", "-c", CODE, *arguments], capture_output=True, text=True)
         assert done.returncode == 0, done.stderr
-        expected = [
-            [each.label, round(each.probability, 4), each.depth] for each in Engine.load(exported_folder)(TEXTS)
-        ]
+        expected = [[row.label, round(row.probability, 4), row.depth] for row in Engine.load(exported_folder)(TEXTS)]
         assert json.loads(done.stdout) == expected
         assert len({depth for _, _, depth in expected}) > 1
     finally:

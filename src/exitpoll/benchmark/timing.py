@@ -121,7 +121,7 @@ class Benchmark:
 
 
 def load_in_runtimes(model_folder: str | Path, *, threads: int | None = None) -> list[ModelInRuntime]:
-    """Load a model in every runtime that its folder has files for, each with its own policy.
+    """Load a model in every runtime that its folder has files for, with the policy for that runtime.
 
     Args:
         model_folder: The trained folder.

@@ -108,7 +108,7 @@ class Scheduler:
         """Run batches until all their texts have left.
 
         Args:
-            batches: Tokenized texts, those of similar length next to each other.
+            batches: Tokenized texts, sorted by length as far as possible.
 
         Yields:
             Texts, as they leave.
