@@ -26,7 +26,7 @@ from tests.tiny import save_tiny, tiny_tokenizer, toy_splits
 # No deadlines, so that a busy machine fails no test; derandomized, so that a test fails always or never.
 hypothesis.settings.register_profile("steady", deadline=None, derandomize=True, max_examples=50)
 hypothesis.settings.load_profile("steady")
-torch.set_num_threads(1)  # tiny tensors: threads only get in each other's way
+torch.set_num_threads(1)  # tiny tensors: threads only slow them down
 # The exporter lists all its operators again for every graph, which takes longer than translating a tiny graph.
 ONNXRegistry.from_torchlib = staticmethod(functools.cache(ONNXRegistry.from_torchlib))
 
@@ -94,11 +94,14 @@ def exported_folder(tmp_path_factory, graphs_folder):
 
 @pytest.fixture(scope="session")
 def tiny_models(tmp_path_factory):
-    """A function that makes a tiny model of a family, and its export on request, once in a session."""
+    """A function that makes a tiny model of a family, and its export on request, once in a session.
+
+    With options, or where another model is named that its encoder is `like`, only the heads are translated.
+    """
 
     @functools.cache
-    def make(name, **options):
-        base = make(name) if options and "dtype" not in options else None
+    def make(name, like=None, **options):
+        base = make(like or name) if like or options else None
         return TinyModel(tmp_path_factory.mktemp("tiny"), name, base=base, **options)
 
     return make

@@ -7,6 +7,7 @@ import shutil
 from functools import cached_property
 from unittest import mock
 
+import onnx
 import torch
 
 from exitpoll import EarlyExitModel
@@ -25,20 +26,24 @@ NAMES = ("a", "b", "c")
 class TinyModel:
     """A tiny model with random heads, and its export, which is made when it is first asked for."""
 
-    def __init__(self, folder, name, *, dtype=torch.float32, base=None, **options):
+    def __init__(self, folder, name, *, classifier=False, dtype=torch.float32, base=None, **options):
         """Make the model.
 
         Args:
             folder: A folder to write to.
             name: A key of `tests.tiny.CONFIGS`.
+            classifier: Whether to start from a classifier, and keep its head, rather than from an encoder.
             dtype: The weights are rounded to it, and exported from it.
-            base: A model with the same encoder; its graphs are used for all but the heads.
-            options: Of `EarlyExitModel.from_encoder`.
+            base: A model with an encoder of the same architecture; all its graphs but the heads are used again.
+            options: Of `EarlyExitModel.from_encoder` or `from_classifier`.
         """
-        save_tiny(name, folder / "encoder")
+        save_tiny(name, folder / "encoder", classifier=classifier)
         torch.manual_seed(1)
-        options = {"labels": NAMES, "max_length": 32, **options}
-        self.model = EarlyExitModel.from_encoder(folder / "encoder", **options).eval()
+        if classifier:
+            self.model = EarlyExitModel.from_classifier(folder / "encoder", **options).eval()
+        else:
+            options = {"labels": NAMES, "max_length": 32, **options}
+            self.model = EarlyExitModel.from_encoder(folder / "encoder", **options).eval()
         with torch.no_grad():
             for parameter in self.model.heads.parameters():
                 parameter.normal_(0, 0.5)  # logits large enough that texts differ
@@ -55,12 +60,15 @@ class TinyModel:
         return folder
 
     def _translate(self, spec):
-        """Translate what the base has not translated already; `export_graphs` compares the result with the model."""
-        import onnx
-
+        """Put the weights into a graph of the base, or translate; `export_graphs` checks the logits in both cases."""
         if self.base is None or isinstance(spec.module, HeadPart):
             return translate(spec)
-        return onnx.load(self.base.graphs / spec.file)
+        graph = onnx.load(self.base.graphs / spec.file)
+        weights = dict(spec.module.named_parameters()) | dict(spec.module.named_buffers())
+        for tensor in graph.graph.initializer:
+            if tensor.name in weights:
+                tensor.CopyFrom(onnx.numpy_helper.from_array(weights[tensor.name].detach().numpy(), tensor.name))
+        return graph
 
     @cached_property
     def merged(self):

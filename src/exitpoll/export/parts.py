@@ -49,7 +49,7 @@ class EmbeddingPart(Part):
         return (tuple(axes),)
 
     def forward(self, *columns: Tensor) -> Tensor:
-        """Embed the tokens: (texts, tokens) each -> (texts, tokens, width)."""
+        """Embed the tokens: columns of (texts, tokens) -> (texts, tokens, width)."""
         return self.model.family.embed(self.model.encoder, self._tokens(columns))
 
     def _tokens(self, columns: Sequence[Tensor]) -> dict[str, Tensor]:
@@ -60,7 +60,7 @@ class FullModelPart(EmbeddingPart):
     """Token ids -> logits of the last exit."""
 
     def forward(self, *columns: Tensor) -> Tensor:
-        """Run all layers: (texts, tokens) each -> (texts, classes)."""
+        """Run all layers: columns of (texts, tokens) -> (texts, classes)."""
         tokens = self._tokens(columns)
         *_, (exit_number, hidden) = self.model.walk_exits(tokens)
         return self.model.logits_at(exit_number, hidden, tokens["attention_mask"])
