@@ -31,6 +31,19 @@ torch.set_num_threads(1)  # tiny tensors: threads only slow them down
 ONNXRegistry.from_torchlib = staticmethod(functools.cache(ONNXRegistry.from_torchlib))
 
 
+# What takes long as a whole: `make test-fast` leaves it out. Single tests elsewhere are marked one by one.
+SLOW = (
+    *("tests/benchmark", "tests/cli", "tests/docs", "tests/examples", "tests/export", "tests/laws", "tests/report"),
+    *("tests/study", "tests/training/test_train.py", "tests/test_extension.py"),
+)
+
+
+def pytest_collection_modifyitems(items):
+    for item in items:
+        if item.nodeid.startswith(SLOW):
+            item.add_marker(pytest.mark.slow)
+
+
 @pytest.fixture(autouse=True)
 def denormals():
     """Undo the flushing of denormal numbers, which training turns on for the whole process."""
