@@ -66,6 +66,7 @@ for policy in (None, Policy("max_prob", 0.0)):
 """
 
 
+@pytest.mark.slow
 def test_the_policy_of_a_model_on_the_hub_is_used(folder, tmp_path):
     cache = tmp_path / "hub" / "models--us--ours"
     (cache / "refs").mkdir(parents=True)

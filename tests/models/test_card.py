@@ -46,6 +46,7 @@ def test_a_card_that_a_user_wrote_is_kept(model_folder, tmp_path):
     assert (folder / "README.md").read_text() == "mine"
 
 
+@pytest.mark.slow
 def test_an_export_is_described_as_one(exported_folder):
     card = model_card(exported_folder, "model, onnx")
     assert "exported to ONNX Runtime in float32" in card

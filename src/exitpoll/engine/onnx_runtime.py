@@ -19,6 +19,8 @@ from exitpoll.engine.runtime import LoadedModel
 from exitpoll.errors import InputError, MissingExtraError
 from exitpoll.models.folder import TOKENIZER
 
+os.environ.setdefault("ORT_DISABLE_TELEMETRY", "1")  # ONNX Runtime 1.29 and later would report their use
+
 if TYPE_CHECKING:
     from onnxruntime import InferenceSession, SessionOptions
 
@@ -140,7 +142,6 @@ def _session_options(threads: int, *, only: bool = False) -> SessionOptions:
 
     By default they spin for work while those of the next graph need the cores, which is up to ten times slower.
     """
-    os.environ.setdefault("ORT_DISABLE_TELEMETRY", "1")  # versions from 1.29 on would report their use
     try:
         from onnxruntime import SessionOptions
     except ImportError as error:
