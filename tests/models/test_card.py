@@ -5,6 +5,8 @@ from __future__ import annotations
 import shutil
 from dataclasses import replace
 
+import pytest
+
 from exitpoll import Guarantee, Policy
 from exitpoll.engine.manifest import Manifest
 from exitpoll.models.card import GENERATED, model_card, write_card
