@@ -14,7 +14,7 @@ import torch
 from transformers import AutoModelForSequenceClassification, AutoTokenizer, BertConfig
 
 from exitpoll import EarlyExitModel, Engine, TrainingSettings, calibrate, load_model, load_splits, record, train
-from exitpoll.data.demo import encoder_folder
+from exitpoll.models.pretrained import encoder_folder
 
 parser = argparse.ArgumentParser(description=__doc__)
 parser.add_argument("--classifier", type=Path, help="a folder of transformers with safetensors weights")

@@ -15,7 +15,7 @@ import numpy as np
 from transformers import AutoTokenizer
 
 import exitpoll
-from exitpoll.data.demo import encoder_folder
+from exitpoll.models.pretrained import encoder_folder
 
 parser = argparse.ArgumentParser(description=__doc__)
 parser.add_argument("--out", type=Path, required=True, help="the model folder to write")

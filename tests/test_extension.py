@@ -27,7 +27,7 @@ from exitpoll.data.tasks import TASKS, Task
 from exitpoll.decide import thresholds
 from exitpoll.decide.metrics import METRICS, SINGLE_LABEL, Metric
 from exitpoll.decide.numerics import softmax
-from exitpoll.decide.scores import Opinion
+from exitpoll.decide.formulas import Opinion
 from exitpoll.decide.strategies import STRATEGIES, Strategy
 from exitpoll.training.methods import METHODS, Method
 from exitpoll.training.objectives import OBJECTIVES, Objective

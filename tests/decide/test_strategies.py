@@ -11,9 +11,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from exitpoll.decide.fits import FEATURES, features
+from exitpoll.decide.formulas import votes
 from exitpoll.decide.metrics import MULTI_LABEL, REGRESSION, SINGLE_LABEL
 from exitpoll.decide.numerics import log_softmax, softmax
-from exitpoll.decide.scores import votes
 from exitpoll.decide.strategies import STRATEGIES, strategy_named
 from exitpoll.decide.strategies import ask as ask_any
 from exitpoll.errors import InputError

@@ -11,8 +11,8 @@ import pytest
 from docs import tables
 from exitpoll.data.tasks import TASKS, Task
 from exitpoll.decide import thresholds
+from exitpoll.decide.formulas import margin
 from exitpoll.decide.metrics import METRICS, SINGLE_LABEL, Metric
-from exitpoll.decide.scores import margin
 from exitpoll.decide.strategies import STRATEGIES, Strategy
 from exitpoll.models.encoders import FAMILIES
 from exitpoll.training.methods import METHODS, Method

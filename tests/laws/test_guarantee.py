@@ -1,4 +1,4 @@
-"""Law 6: over hundreds of calibrations with known risk, the promise is broken no more often than stated."""
+"""Law 6: over hundreds of calibrations with known risk, the guarantee is violated no more often than stated."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ simulate = cache(guarantee.simulate)
 
 @pytest.mark.parametrize("texts", [300, 1000])
 @pytest.mark.parametrize("limit", [0.02, 0.05])
-def test_the_promise_holds(texts, limit):
+def test_the_guarantee_holds(texts, limit):
     outcome = simulate("max_prob", "disagreement", texts, limit, RUNS)
     assert outcome.broken <= allowed(RUNS)
 
@@ -44,11 +44,11 @@ def by_class(seed, texts):
     return Trace(logits, labels)
 
 
-def test_it_does_not_hold_by_promising_nothing():
+def test_it_does_not_hold_by_guaranteeing_nothing():
     outcome = simulate("max_prob", "disagreement", 1000, 0.05, RUNS)
     assert outcome.left_early > 0.99
     assert outcome.speedup > 1.3
-    assert outcome.broken > 0.2 * (1 - CONFIDENCE)  # nor by promising far too little
+    assert outcome.broken > 0.2 * (1 - CONFIDENCE)  # nor by guaranteeing far too little
 
 
 @pytest.mark.parametrize("risk", ["disagreement", "accuracy"])

@@ -9,10 +9,10 @@ from typing import Literal, get_args
 import numpy as np
 from numpy.typing import NDArray
 
+from exitpoll.decide.formulas import Opinion, combine
 from exitpoll.decide.metrics import MULTI_LABEL, REGRESSION, predictions
 from exitpoll.decide.numerics import binary_logits, highest_class, make_finite
 from exitpoll.decide.policy import Policy
-from exitpoll.decide.scores import Opinion, combine
 from exitpoll.decide.strategies import KS, STRATEGIES, check_takes_values, strategy_named
 from exitpoll.decide.trace import Trace
 from exitpoll.errors import InputError

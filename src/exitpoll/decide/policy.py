@@ -13,8 +13,8 @@ from numpy.typing import NDArray
 
 from exitpoll.decide.certificate import VERSION, Certificate, Source
 from exitpoll.decide.decisions import Decisions, probability_of
+from exitpoll.decide.formulas import Opinion
 from exitpoll.decide.metrics import PROBLEM_TYPES, SINGLE_LABEL, predictions
-from exitpoll.decide.scores import Opinion
 from exitpoll.decide.settings import Settings, check_threshold
 from exitpoll.decide.strategies import ask, check_settings, members, open_member, strategy_named
 from exitpoll.decide.trace import Trace

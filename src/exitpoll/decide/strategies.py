@@ -1,6 +1,6 @@
 """The exit strategies by name: everything that the rest of the project needs to know about them, in one table.
 
-The functions that compute a score and an answer are in `scores`; call them through `ask`, which handles problem types
+The functions that compute a score and an answer are in `formulas`; call them through `ask`, which handles problem types
 and logits that are NaN or infinite.
 """
 
@@ -13,11 +13,11 @@ from textwrap import shorten
 import numpy as np
 from numpy.typing import NDArray
 
-from exitpoll.decide import scores, thresholds
+from exitpoll.decide import formulas, thresholds
 from exitpoll.decide.fits import FEATURES, Fit, fit_logistic, fit_temperatures
+from exitpoll.decide.formulas import Opinion
 from exitpoll.decide.metrics import MULTI_LABEL, REGRESSION, SINGLE_LABEL
 from exitpoll.decide.numerics import all_finite, binary_logits, make_finite
-from exitpoll.decide.scores import Opinion
 from exitpoll.decide.settings import (
     EXPONENT,
     FIT_TARGET,
@@ -103,7 +103,7 @@ def hybrid(logits: NDArray, *, policies: Sequence[Settings], problem_type: str =
         The opinion, in units of policies; in those of the policy without a threshold where there is one.
     """
     opinions = [_ask(policy["strategy"], logits, policy.get("settings", {}), problem_type) for policy in policies]
-    return scores.combine(opinions, [_level(policy) for policy in policies])
+    return formulas.combine(opinions, [_level(policy) for policy in policies])
 
 
 def _level(policy: Settings) -> float | None:
@@ -116,59 +116,59 @@ _POLICIES = Setting(
     "a list of policies with strategy, threshold and settings, none a hybrid", _are_policies, required=True
 )
 
-# A new strategy is one row here and its function in scores.py.
+# A new strategy is one row here and its function in formulas.py.
 STRATEGIES: dict[str, Strategy] = {
     "entropy": Strategy(
-        scores.entropy,
+        formulas.entropy,
         "entropy of the current head",
         grid=thresholds.entropies,
         falls=True,
         settings={"normalized": FLAG},
     ),
     "max_prob": Strategy(
-        scores.max_prob,
+        formulas.max_prob,
         "highest probability of the current head, calibrated by temperatures where they are fitted",
         grid=thresholds.probabilities,
         settings={"temperatures": TEMPERATURES, "towards": FIT_TARGET},
         fit=fit_temperatures,
     ),
     "margin": Strategy(
-        scores.margin, "difference between the two highest probabilities of the current head", grid=thresholds.shares
+        formulas.margin, "difference between the two highest probabilities of the current head", grid=thresholds.shares
     ),
     "patience": Strategy(
-        scores.patience,
+        formulas.patience,
         "exits in a row with the same prediction",
         grid=thresholds.run_lengths,
         settings={"within": NUMBER},
-        regression=ForValues(scores.stable, _within),
+        regression=ForValues(formulas.stable, _within),
     ),
     "confident_patience": Strategy(
-        scores.confident_patience,
+        formulas.confident_patience,
         "exits in a row with a confident prediction",
         grid=thresholds.run_lengths,
         settings={"confidence": NUMBER.trying(0.8, 0.9, 0.95, 0.99)},
     ),
     "js_patience": Strategy(
-        scores.js_patience,
+        formulas.js_patience,
         "exits in a row with nearly the same distribution",
         grid=thresholds.run_lengths,
         settings={"divergence": NUMBER.trying(0.001, 0.01, 0.05, 0.1)},
     ),
     "votes": Strategy(
-        scores.votes,
+        formulas.votes,
         "most votes for one class, divided by l^k",
         grid=thresholds.vote_values,
         settings={"k": EXPONENT.trying(*KS)},
     ),
     "soft_votes": Strategy(
-        scores.soft_votes,
+        formulas.soft_votes,
         "highest sum of probabilities, divided by l^k",
         grid=thresholds.summed_probabilities,
         settings={"k": EXPONENT.trying(*KS)},
     ),
-    "mean": Strategy(scores.mean, "highest probability of the mean distribution", grid=thresholds.probabilities),
+    "mean": Strategy(formulas.mean, "highest probability of the mean distribution", grid=thresholds.probabilities),
     "geometric": Strategy(
-        scores.geometric,
+        formulas.geometric,
         "highest probability of the geometric mean of the distributions",
         grid=thresholds.probabilities,
     ),
@@ -179,7 +179,7 @@ STRATEGIES: dict[str, Strategy] = {
         combines=("votes", "entropy"),
     ),
     "learned": Strategy(
-        scores.learned,
+        formulas.learned,
         "learned chance that the head answers as the last one will, or is right",
         grid=thresholds.shares,
         settings={"coefficients": per_exit_rows(len(FEATURES)), "intercepts": PER_EXIT, "towards": FIT_TARGET},

@@ -1,4 +1,4 @@
-"""The scores of the exit strategies: how sure the exits so far are, and the answer that goes with it.
+"""The formulas of the exit strategies: how sure the exits so far are, as a score, and the answer that goes with it.
 
 A score is a pure function of logits (texts, exits, classes). Column l of its result depends on the first l exits alone,
 so one function serves a recorded trace, all exits at once, and a live batch, whose last column counts. Scores are in
@@ -79,7 +79,7 @@ def patience(logits: NDArray) -> Opinion:
 
 
 def stable(logits: NDArray, *, within: float = 0.1) -> Opinion:
-    """Number of exits for which the value has moved by at most `within`: patience for regression, ibid., Eq. 5."""
+    """Number of exits for which the value has moved by at most `within`: patience for regression, Zhou et al. (2020), Eq. 5."""
     values = finite_values(logits[..., 0])  # (texts, exits)
     steps = np.abs(values[:, 1:] - values[:, :-1])
     return Opinion(run_length(after_first(steps <= within)), values)
