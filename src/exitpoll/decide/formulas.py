@@ -79,7 +79,7 @@ def patience(logits: NDArray) -> Opinion:
 
 
 def stable(logits: NDArray, *, within: float = 0.1) -> Opinion:
-    """Number of exits for which the value has moved by at most `within`: patience for regression, Zhou et al. (2020), Eq. 5."""
+    """Number of exits for which the value has moved by at most `within`, for regression, Zhou et al. (2020), Eq. 5."""
     values = finite_values(logits[..., 0])  # (texts, exits)
     steps = np.abs(values[:, 1:] - values[:, :-1])
     return Opinion(run_length(after_first(steps <= within)), values)
