@@ -55,13 +55,13 @@ def scores(model: Path, data: str) -> dict[str, dict[str, str | float]]:
         trace = record_in_memory(loaded, read.texts, about=read.about)
         policy = Policy.load(find_folder(model, kind) / POLICY)
         rows = {row.name: row for row in evaluate(trace, policy).rows}
-        speedup, full_score = rows["policy"].speedup, rows["full model"].score.value
-        static = f"layer {round(trace.exit_layers[-1] / speedup)}"
+        last, speedup = trace.exit_layers[-1], rows["policy"].speedup
+        static_depth = round(last / speedup)
         by_runtime[kind] = {
             "metric": trace.metric,
             "with_exits": rows["policy"].score.value,
-            "all_layers": full_score,
-            "static": rows[static].score.value if speedup > 1 else full_score,
+            "all_layers": rows["full model"].score.value,
+            "static": rows[f"layer {static_depth}" if static_depth < last else "full model"].score.value,
             "speedup_in_layers": speedup,
             "strategy": policy.name,
         }
