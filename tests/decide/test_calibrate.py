@@ -76,7 +76,7 @@ class TestSpeedup:
         assert policy.decide(trace).speedup >= 1.2
 
     def test_what_cannot_be_reached(self):
-        with pytest.raises(InputError, match="speedup 7 cannot be reached: leaving at the first exit is 6 times as fa"):
+        with pytest.raises(InputError, match="speedup 7 cannot be reached: leaving at the first exit gives 6 × in layers"):
             calibrate(TRACE, "margin", speedup=7)
 
 
