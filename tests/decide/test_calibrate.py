@@ -76,7 +76,9 @@ class TestSpeedup:
         assert policy.decide(trace).speedup >= 1.2
 
     def test_what_cannot_be_reached(self):
-        with pytest.raises(InputError, match="speedup 7 cannot be reached: leaving at the first exit gives 6 × in layers"):
+        with pytest.raises(
+            InputError, match="speedup 7 cannot be reached: leaving at the first exit gives 6 × in layers"
+        ):
             calibrate(TRACE, "margin", speedup=7)
 
 
@@ -123,7 +125,9 @@ class TestGuarantee:
         assert (certificate.searched_on is not None) == (name in chosen_or_fitted)
 
     def test_a_stricter_guarantee_is_slower(self):
-        speedups = [calibrate(TRACE, "entropy", max_disagreement=limit).certificate.speedup for limit in (0.01, 0.03, 0.1, 0.3)]
+        speedups = [
+            calibrate(TRACE, "entropy", max_disagreement=limit).certificate.speedup for limit in (0.01, 0.03, 0.1, 0.3)
+        ]
         assert speedups == sorted(speedups)
 
     def test_disagreement_needs_no_labels(self):
@@ -199,7 +203,11 @@ def test_refuses(goal, message):
     [
         (Trace(TRACE.logits), {"max_accuracy_drop": 0.1}, "a loss of accuracy needs labels"),
         (Trace(np.zeros((0, 2, 2))), {"speedup": 2}, "no texts to calibrate on"),
-        (multi_label_trace(0), {"max_disagreement": 0.3, "strategy": Policy("entropy")}, "the policy is for single_label"),
+        (
+            multi_label_trace(0),
+            {"max_disagreement": 0.3, "strategy": Policy("entropy")},
+            "the policy is for single_label",
+        ),
         (regression_trace(0), {"max_disagreement": 0.1}, "values are neither; use speedup"),
         (regression_trace(0), {"speedup": 2, "strategy": "votes"}, "'votes' needs classes"),
     ],

@@ -24,7 +24,9 @@ def test_exports_keep_their_policy(recorded, model, run):
     manifest = model / "onnx" / MANIFEST
     manifest.parent.mkdir()
     manifest.write_text("{}")
-    code, out, err = run("calibrate", model, "--trace", recorded / "calibration.safetensors", "--max-disagreement", "0.05")
+    code, out, err = run(
+        "calibrate", model, "--trace", recorded / "calibration.safetensors", "--max-disagreement", "0.05"
+    )
     assert code == 0, err
     assert f"{manifest.parent} keeps the policy it has" in out
 
