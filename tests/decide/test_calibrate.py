@@ -11,8 +11,8 @@ from experiments.guarantee import world
 
 from exitpoll.decide.calibrate import calibrate, calibrate_for, on_grid
 from exitpoll.decide.certificate import Guarantee, Source, Speedup
-from exitpoll.decide.guarantee import full_answers
 from exitpoll.decide.policy import Policy
+from exitpoll.decide.scoring import full_answers
 from exitpoll.decide.strategies import STRATEGIES
 from exitpoll.decide.sweep import sweep
 from exitpoll.decide.trace import Trace

@@ -6,7 +6,8 @@ first that cannot be rejected. As long as the order of the policies does not dep
 probability that the chosen one breaks the limit is at most 1 − confidence, whatever the model, for texts drawn as the
 calibration texts were. A single strategy is tested over a grid of thresholds fixed beforehand, on all texts. Several
 strategies, or one that must be fitted, are searched on one half of the texts for the front of risk against speed-up,
-and that front is tested on the other half (Pareto Testing, Laufer-Goldshtein et al., 2023).
+and that front is tested on the other half (Pareto Testing, Laufer-Goldshtein et al., 2023). To search all strategies
+is only worth half of the texts if there are many: with fewer, "best" is one strategy, fixed beforehand.
 """
 
 from __future__ import annotations
@@ -16,19 +17,35 @@ from dataclasses import replace
 import numpy as np
 from numpy.typing import NDArray
 
-from exitpoll.decide.bounds import texts_needed
-from exitpoll.decide.certificate import Certificate, Goal, Guarantee, Latency, Source, Speedup
+from exitpoll.decide.analysis import static_exit
+from exitpoll.decide.bounds import allowed_share, texts_needed
+from exitpoll.decide.certificate import (
+    ASKED,
+    Certificate,
+    Goal,
+    Guarantee,
+    Latency,
+    Source,
+    Speedup,
+    StaticExit,
+)
+from exitpoll.decide.evaluate import measure
 from exitpoll.decide.fitting import candidates, variants
-from exitpoll.decide.guarantee import certify, full_answers, labelled_by_full_model
-from exitpoll.decide.metrics import METRICS, MULTI_LABEL, REGRESSION
+from exitpoll.decide.guarantee import certify
+from exitpoll.decide.metrics import MULTI_LABEL, REGRESSION
 from exitpoll.decide.policy import Policy
+from exitpoll.decide.scoring import Scored, labelled_by_full_model, to_score
+from exitpoll.decide.shift import Profile
 from exitpoll.decide.strategies import strategy_named
-from exitpoll.decide.sweep import POINTS, best_point, curve_of, front_of, sweep
+from exitpoll.decide.sweep import POINTS, Curve, best_point, closest_point, curve_of, front_of, sweep
 from exitpoll.decide.trace import Trace
 from exitpoll.errors import InputError
 from exitpoll.files import JsonObject
 
 LEAST_TEXTS = 20  # to calibrate a guarantee on
+MOST_TRAINED_ON = 0.05  # share of the texts that the model may have been trained on
+FIXED = "max_prob"  # the strategy that "best" is with few texts: none that needs no search is better on all tasks
+WORTH_SEARCHING = 0.8  # the least that half of the texts must allow of the risk that all of them allow
 
 
 def calibrate(
@@ -42,13 +59,15 @@ def calibrate(
     confidence: float = 0.95,
     metric: str | None = None,
     seed: int = 0,
+    allow_training_texts: bool = False,
 ) -> Policy:
     """Choose a policy for exactly one goal: a speed-up, a latency, or a guarantee.
 
     Args:
         trace: Every exit's logits on the calibration texts.
         strategy: A name, a policy whose settings are kept, or "best" to search all strategies.
-        speedup: Goal: the best score at this speed-up in layers. No guarantee.
+        speedup: Goal: the best score at this speed-up in layers, or as little above it as thresholds allow; at a higher
+            one only where the score is significantly better. No guarantee.
         latency_ms: Goal: the best score within so many milliseconds a text on average, by the times that recording
             measured. No guarantee.
         max_disagreement: Goal: the fastest policy whose answer differs from the full model's on at most this share of
@@ -58,6 +77,7 @@ def calibrate(
         confidence: How sure the guarantee is.
         metric: What to score by, for a speed-up or latency; the task's by default.
         seed: Seed of the halves, one to search on and one to certify on.
+        allow_training_texts: Calibrate on texts that the model was trained on, which makes every figure too good.
 
     Returns:
         The policy; its certificate states what it rests on. Where no guarantee is possible it never exits early.
@@ -73,11 +93,17 @@ def calibrate(
         goals.append(Guarantee("accuracy", max_accuracy_drop, confidence))
     if len(goals) != 1:
         raise InputError("name exactly one goal: speedup, latency_ms, max_disagreement or max_accuracy_drop")
-    return calibrate_for(trace, goals[0], strategy, metric=metric, seed=seed)
+    return calibrate_for(trace, goals[0], strategy, metric=metric, seed=seed, allow_training_texts=allow_training_texts)
 
 
 def calibrate_for(
-    trace: Trace, goal: Goal, strategy: str | Policy = "best", *, metric: str | None = None, seed: int = 0
+    trace: Trace,
+    goal: Goal,
+    strategy: str | Policy = "best",
+    *,
+    metric: str | None = None,
+    seed: int = 0,
+    allow_training_texts: bool = False,
 ) -> Policy:
     """Choose a policy for a goal.
 
@@ -87,6 +113,7 @@ def calibrate_for(
         strategy: As in `calibrate`.
         metric: As in `calibrate`.
         seed: As in `calibrate`.
+        allow_training_texts: As in `calibrate`.
 
     Returns:
         As in `calibrate`.
@@ -95,6 +122,8 @@ def calibrate_for(
         raise InputError("the trace has no texts to calibrate on")
     if seed < 0:
         raise InputError(f"seed {seed} must be 0 or more")
+    if not allow_training_texts:
+        _check_not_trained_on(trace)
     if isinstance(strategy, Policy):
         strategy.check(trace)
     elif strategy != "best":
@@ -106,7 +135,24 @@ def calibrate_for(
     else:
         policy = _best_within(trace, strategy, goal, metric)
     assert policy.certificate is not None
-    return replace(policy, certificate=replace(policy.certificate, asked=_asked(strategy)))
+    certificate = replace(
+        policy.certificate,
+        asked=_asked(strategy),
+        trained_on=trace.trained_on,
+        profile=Profile.of(policy.decide(trace), trace.lengths),
+    )
+    return replace(policy, certificate=certificate)
+
+
+def _check_not_trained_on(trace: Trace) -> None:
+    """Refuse texts that the model was trained on: on these its early heads are surer and more often right."""
+    share = trace.trained_on
+    if share is not None and share > MOST_TRAINED_ON:
+        texts = "the training split" if trace.about.get("split") == "train" else f"{100 * share:.0f} % training texts"
+        raise InputError(
+            f"this trace is of {texts}: what is calibrated on texts that the model was trained on does not hold for "
+            "others; record other texts, or allow it with allow_training_texts"
+        )
 
 
 def _asked(strategy: str | Policy) -> str | JsonObject:
@@ -114,7 +160,7 @@ def _asked(strategy: str | Policy) -> str | JsonObject:
     if isinstance(strategy, str):
         return strategy
     plain = strategy.to_dict()
-    return {name: plain[name] for name in ("strategy", "settings", "answer", "fallback", "max_depth", "problem_type")}
+    return {name: plain[name] for name in ASKED}
 
 
 def _searched(strategy: str | Policy) -> list[str | Policy] | None:
@@ -126,17 +172,16 @@ def _searched(strategy: str | Policy) -> list[str | Policy] | None:
 
 
 def _best_within(trace: Trace, strategy: str | Policy, goal: Speedup | Latency, metric: str | None) -> Policy:
-    """Take the best point of all curves that is fast enough; without labels, by agreement with the full model."""
+    """Take the best point that is fast enough; without labels, by agreement with the full model."""
     if isinstance(goal, Speedup):
         costs = np.asarray(trace.exit_layers, dtype=np.float64)
         least = goal.at_least
     else:
         costs = np.asarray(milliseconds(trace), dtype=np.float64)
         least = costs[-1] / goal.at_most_ms
-    labelled = trace.labels is not None
-    scored = trace if labelled else labelled_by_full_model(trace)
-    metric = (metric if labelled else None) or scored.metric
-    best = best_point(sweep(scored, _searched(strategy), metric=metric, costs=list(costs)), least)
+    scored = to_score(trace, metric)
+    curves = sweep(trace, _searched(strategy), metric=metric, costs=list(costs), near=least)
+    best = _choose_point(scored, curves, least)
     if best is None:
         raise InputError(_out_of_reach(goal, costs))
     curve, point = best
@@ -146,17 +191,41 @@ def _best_within(trace: Trace, strategy: str | Policy, goal: Speedup | Latency, 
         len(trace),
         round(float(curve.speedup[point]), 4),
         Source.of(trace.about),
-        metric=metric if labelled else "agreement",
+        metric=scored.name,
         score=round(float(curve.score[point]), 6),
-        full_score=round(METRICS[metric](scored.gold("a score"), full_answers(scored)), 6),
+        full_score=round(scored.full_score, 6),
+        static=_best_static(scored, costs, least),
     )
     if isinstance(goal, Latency):
         certificate = replace(
             certificate,
             latency_ms=round(float(costs[-1] / curve.speedup[point]), 4),
-            speedup=round(policy.decide(scored).speedup, 4),
+            speedup=round(policy.decide(trace).speedup, 4),
         )
     return replace(policy, certificate=certificate)
+
+
+def _choose_point(scored: Scored, curves: list[Curve], least: float) -> tuple[Curve, int] | None:
+    """Take the best strategy at the goal itself, and a faster point only where it is significantly better.
+
+    The best score at the goal or anything faster would often be a fast one that happens to look better on these texts.
+    """
+    closest, best = closest_point(curves, least), best_point(curves, least)
+    if closest is None or best is None:
+        return None
+    at_goal, faster = (curve.policy_at(point).decide(scored.trace) for curve, point in (closest, best))
+    _, lost = measure(scored.trace, at_goal, faster, metric=scored.metric)
+    return best if lost.sign > 0 else closest
+
+
+def _best_static(scored: Scored, costs: NDArray, least: float) -> StaticExit | None:
+    """Return the best static exit that reaches the goal; None where none does."""
+    trace, exits = scored.trace, []
+    for number, layer in enumerate(trace.exit_layers):
+        if costs[-1] / costs[number] >= least:
+            decisions = static_exit(trace, number)
+            exits.append(StaticExit(int(layer), round(decisions.speedup, 4), round(decisions.score(scored.metric), 6)))
+    return max(exits, key=lambda static: static.score, default=None)
 
 
 def _out_of_reach(goal: Speedup | Latency, costs: NDArray) -> str:
@@ -193,6 +262,10 @@ def _certified(trace: Trace, strategy: str | Policy, guarantee: Guarantee, seed:
         raise InputError("a guarantee is about answers that are equal or right, and values are neither; use speedup")
     if guarantee.risk == "accuracy":
         trace.gold("a loss of accuracy")
+    if strategy == "best" and not _worth_searching(guarantee, len(trace)):
+        policy = _certified(trace, FIXED, guarantee, seed)
+        assert policy.certificate is not None
+        return replace(policy, certificate=replace(policy.certificate, fixed=FIXED))
     single = _single(strategy, trace)
     halves = 1 if single is not None else 2
     needed = max(halves * texts_needed(guarantee.risk, guarantee.at_most, guarantee.confidence), LEAST_TEXTS)
@@ -206,6 +279,17 @@ def _certified(trace: Trace, strategy: str | Policy, guarantee: Guarantee, seed:
     order = np.random.default_rng(seed).permutation(len(trace))
     search, proof = trace.select(np.sort(order[::2])), trace.select(np.sort(order[1::2]))
     return certify(proof, _front(search, _searched(strategy)), guarantee, searched_on=len(search))
+
+
+def _worth_searching(guarantee: Guarantee, texts: int) -> bool:
+    """Return whether half of the texts are enough to test on, so that the other half can be searched on.
+
+    The fewer texts a policy is tested on, the smaller its measured risk must be, and the slower the policy. This
+    depends on the number of texts alone: were it decided by what they say, the guarantee would not hold.
+    """
+    allowed = (allowed_share(tested_on, guarantee.at_most, guarantee.confidence) for tested_on in (texts // 2, texts))
+    half, whole = allowed
+    return whole > 0 and half >= WORTH_SEARCHING * whole
 
 
 def _single(strategy: str | Policy, trace: Trace) -> Policy | None:

@@ -84,7 +84,9 @@ class Policy:
             The threshold; that of the open member, for a hybrid with one.
         """
         member = open_member(self.settings)
-        return level * strategy_named(self.strategy if member is None else member["strategy"]).sign
+        return level * strategy_named(self.strategy if member is None else member["strategy"]).sign_for(
+            self.problem_type
+        )
 
     def at(self, level: float) -> Policy:
         """Set the threshold; that of the open member, for a hybrid with one.
@@ -117,7 +119,7 @@ class Policy:
         thresholds = np.asarray(self.threshold, dtype=np.float64)
         if thresholds.ndim and len(thresholds) != exits:
             raise InputError(f"{len(thresholds)} thresholds were given for {exits} exits; give one, or one per exit")
-        return np.broadcast_to(thresholds * strategy_named(self.strategy).sign, exits)
+        return np.broadcast_to(thresholds * strategy_named(self.strategy).sign_for(self.problem_type), exits)
 
     def ends(self, exit_layers: Sequence[int]) -> NDArray:
         """Return which exits are final: the last, or the last within the depth cap and all above it.

@@ -10,7 +10,7 @@ import numpy as np
 
 from exitpoll.decide.certificate import Certificate, Guarantee, Nearest, Source
 from exitpoll.decide.compare import SPEEDUPS, Comparison
-from exitpoll.decide.evaluate import Evaluation
+from exitpoll.decide.evaluate import Evaluation, Verdict
 from exitpoll.decide.policy import Policy
 from exitpoll.decide.strategies import members
 from exitpoll.decide.sweep import best_point
@@ -19,6 +19,11 @@ from exitpoll.decide.trace import Trace
 if TYPE_CHECKING:
     from exitpoll.export.export import Exported
 
+_VERDICTS: dict[Verdict, str] = {
+    "held": "the guarantee held on these texts",
+    "broken": "the guarantee did NOT hold on these texts",
+    "too few texts": "these texts are too few to tell whether the guarantee held",
+}
 WORTH_A_NOTE = 0.005  # loss of an export: half a point
 
 
@@ -145,7 +150,7 @@ def _check_guarantee(evaluation: Evaluation, certificate: Certificate | None) ->
     if check is not None:
         low, high = percent(check.measured.low), percent(check.measured.high)
         return [
-            f"the guarantee {'held' if check.held else 'did NOT hold'} on these texts: {check.guarantee}",
+            f"{_VERDICTS[check.verdict]}: {check.guarantee}",
             f"measured here: {_describe_loss(check.guarantee, check.measured.value)} (95 % interval {low} to {high})",
         ]
     if certificate is not None and certificate.guarantee is not None:
