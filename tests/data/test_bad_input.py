@@ -38,7 +38,7 @@ def test_header_only(tmp_path):
 
 def test_unknown_kind(tmp_path):
     (tmp_path / "a.xlsx").write_text("x")
-    refused("unknown kind; known kinds: .csv, .tsv, .jsonl, .parquet", tmp_path / "a.xlsx")
+    refused("unknown kind; known kinds: .csv, .tsv, .jsonl, .json, .txt, .parquet; text files", tmp_path / "a.xlsx")
 
 
 def test_folder_without_train(tmp_path):

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from exitpoll.data.labels import RawLabels
-from exitpoll.data.readers import Row
+from exitpoll.data.rows import Row
 from exitpoll.errors import InputError
 
 PAIR_COLUMNS = (

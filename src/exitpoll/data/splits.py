@@ -14,7 +14,8 @@ from exitpoll.data.columns import LABEL_COLUMNS, Columns, Table, pick_columns, t
 from exitpoll.data.demo import EMBEDDED, read_embedded
 from exitpoll.data.hub import read_hub
 from exitpoll.data.labels import LabelScheme
-from exitpoll.data.readers import READERS, RawSplits, read_file, read_folder
+from exitpoll.data.readers import kind_of, notes_on, read_file, read_folder
+from exitpoll.data.rows import RawSplits
 from exitpoll.data.tasks import TASKS, Task, task_named
 from exitpoll.decide.metrics import DEFAULT_METRICS, METRICS, MULTI_LABEL, SINGLE_LABEL
 from exitpoll.errors import InputError
@@ -190,12 +191,12 @@ def _read_source(source: str | Path) -> RawSplits:
         return read_embedded()
     path = Path(source)
     if path.is_file():
-        return RawSplits({"train": read_file(path)})
+        return RawSplits({"train": read_file(path)}, notes=notes_on(path))
     if path.is_dir():
         return read_folder(path)
     if path.exists():
         raise InputError(f"'{source}' is neither a file nor a folder")
-    if path.suffix.lower() in READERS or str(source).startswith((".", "/", "~")):
+    if kind_of(path) is not None or str(source).startswith((".", "/", "~")):
         raise InputError(f"'{source}' does not exist")
     return read_hub(str(source), task_named(str(source)))
 

@@ -39,7 +39,8 @@ def predict(
 
     Args:
         model: The model folder, with its policy.json; without one no text exits early.
-        input: A CSV, TSV, JSONL or Parquet file of any size, or - for lines of standard input.
+        input: A CSV, TSV, JSON, JSONL, TXT or Parquet file of any size, the text files also as .gz or .zst, or - for
+            texts or JSON objects as lines of standard input.
         output: The CSV, TSV, JSONL or Parquet file to write; for standard input, JSON lines go to standard output.
         policy: Another policy than the model's own.
         text_column: The column of the text.
@@ -59,7 +60,7 @@ def predict(
     quieten_transformers()
     engine = Engine.load(model, policy=None if policy is None else Policy.load(policy), threads=threads)
     if output is None:
-        _predict_stdin(engine, batch_size, on_error)
+        _predict_stdin(engine, batch_size, on_error, text_column=text_column, pair_column=pair_column)
         return
     with progress_bars(errors) as on_progress:
         done = predict_file(
@@ -74,6 +75,7 @@ def predict(
             about={"model": str(Path(model).resolve()), "policy": engine.policy.to_dict()},
             on_progress=on_progress,
         )
+    say(*(f"note: {note}" for note in done.notes))
     if done.skipped:
         say(f"note: {done.skipped} rows were skipped; the column error holds the reasons")
     if done.broken:
@@ -94,12 +96,20 @@ def _check_places(source: str, output: Path | None, *, overwrite: bool) -> None:
         check_writable(output, overwrite=overwrite)
 
 
-def _predict_stdin(engine: Engine, batch_size: int, on_error: Literal["stop", "skip"]) -> None:
+def _predict_stdin(
+    engine: Engine,
+    batch_size: int,
+    on_error: Literal["stop", "skip"],
+    *,
+    text_column: str | None,
+    pair_column: str | None,
+) -> None:
     """Answer lines of standard input, batch by batch."""
     from exitpoll.engine.predict import predict_lines
 
     if isinstance(sys.stdin, io.TextIOWrapper):
         sys.stdin.reconfigure(encoding="utf-8", errors="surrogateescape")  # errors name the line that is not UTF-8
-    for line in predict_lines(engine, sys.stdin, batch_size, on_error=on_error):
+    columns = {"text_column": text_column, "pair_column": pair_column}
+    for line in predict_lines(engine, sys.stdin, batch_size, **columns, on_error=on_error):
         sys.stdout.write(line)
         sys.stdout.flush()
