@@ -317,20 +317,20 @@ def test_lines(engine):
 
 def test_the_verb(run, model_folder, source, tmp_path, monkeypatch):
     out = tmp_path / "out.csv"
-    code, printed, err = run("predict", model_folder, "--input", source, "--output", out)
+    code, printed, err = run("predict", model_folder, "--data", source, "--out", out)
     assert code == 0, err
     assert f"wrote {out}: 50 rows, mean depth 3.00 of 3 layers" in printed
-    code, _, err = run("predict", model_folder, "--input", source, "--output", out)
+    code, _, err = run("predict", model_folder, "--data", source, "--out", out)
     assert (code, "exists already" in err) == (2, True)
-    code, _, err = run("predict", model_folder, "--input", source)
-    assert (code, "--output" in err) == (2, True)
+    code, _, err = run("predict", model_folder, "--data", source)
+    assert (code, "--out" in err) == (2, True)
     monkeypatch.setattr("sys.stdin", io.StringIO("good film\n"))
-    code, printed, err = run("predict", model_folder, "--input", "-")
+    code, printed, err = run("predict", model_folder, "--data", "-")
     assert code == 0, err
     assert json.loads(printed)["text"] == "good film"
 
 
 def test_standard_input_is_answered_on_standard_output_alone(run, model_folder, tmp_path):
-    code, _, error = run("predict", model_folder, "--input", "-", "--output", tmp_path / "out.csv")
+    code, _, error = run("predict", model_folder, "--data", "-", "--out", tmp_path / "out.csv")
     assert code == 2
-    assert "leave out --output, or name a file" in error
+    assert "leave out --out, or name a file" in error

@@ -11,6 +11,7 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, TaskID, TextColumn, TimeRemainingColumn
 from rich.progress import Progress as Bars
 
+from exitpoll.cli.console import modes, visible
 from exitpoll.report.wording import percent
 
 if TYPE_CHECKING:
@@ -22,19 +23,20 @@ def progress_bars(console: Console) -> Iterator[OnProgress]:
     """Show a bar for every task that reports progress.
 
     Args:
-        console: Where to show them; if it is not a terminal, only the evaluations during training are printed.
+        console: Where to show them; if it is not a terminal, only the evaluations during training are printed, and
+            nothing at all with -q.
 
     Yields:
         What to pass as `on_progress`.
     """
     bars = Bars(
-        TextColumn("{task.description}"),
+        TextColumn("{task.description}", markup=False),
         BarColumn(),
         MofNCompleteColumn(),
         TimeRemainingColumn(),
         TextColumn("{task.fields[details]}"),
         console=console,
-        disable=not console.is_terminal,
+        disable=modes.quiet or not console.is_terminal,
     )
     tasks: dict[str, TaskID] = {}
     printed: dict[str, Sequence[float]] = {}
@@ -43,10 +45,10 @@ def progress_bars(console: Console) -> Iterator[OnProgress]:
     def show(progress: Progress) -> None:
         name, scores = progress.task, progress.exit_scores
         if name not in tasks:
-            description = name if progress.loss is None else f"training {name}"
+            description = visible(name if progress.loss is None else f"training {name}")
             tasks[name] = bars.add_task(description, total=progress.total, details="")
         details = _details(progress, time.monotonic() - started)
-        if scores is not None and printed.get(name) is not scores:
+        if scores is not None and printed.get(name) is not scores and not modes.quiet:
             printed[name] = scores
             console.print(f"  step {progress.done}/{progress.total}  {details}", highlight=False, soft_wrap=True)
         bars.update(tasks[name], completed=progress.done, total=progress.total, details=details)
