@@ -84,6 +84,8 @@ def build_app(*, with_summaries: bool) -> App:
             built.command(f"exitpoll.cli.verbs.{verb}:{verb}", group=group, sort_key=position, help=summary)
     built.register_install_completion_command(help="Install completion for bash, zsh, fish or PowerShell.")
 
+    built.meta.suppress_keyboard_interrupt = False
+
     @built.meta.default
     def launch(*words: Annotated[str, _FORWARDED], quiet: Annotated[bool, _QUIET, IN_OUTPUT] = False) -> None:
         modes.quiet = quiet

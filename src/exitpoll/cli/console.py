@@ -83,6 +83,11 @@ def visible(text: str) -> str:
     return _INVISIBLE.sub(lambda match: ascii(match[0])[1:-1], text)
 
 
+def progress_console() -> Console:
+    """Return where to show progress: on stderr, or nowhere with -q."""
+    return Console(stderr=True, quiet=modes.quiet)
+
+
 def say(*lines: str) -> None:
     """Print lines of a result, without markup or wrapping."""
     if not (modes.json and modes.quiet):

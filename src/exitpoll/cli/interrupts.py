@@ -19,7 +19,9 @@ _SHOW_CURSOR = "\x1b[?25h"  # a progress bar hides it
 
 
 class Interrupts:
-    """Ends the process by an exception at the first signal, and at once by a second or in the middle of an import.
+    """Ends the process: by an exception where somebody catches it, and otherwise at once.
+
+    At once means at a second signal, before and after the work, or in the middle of an import.
 
     An import can take seconds, has nothing to clean up, and may swallow the exception or turn it into another: packages
     try to import what they could use, and catch whatever comes of it.
@@ -33,6 +35,7 @@ class Interrupts:
         """
         self.message = f"interrupted{_CONTINUE.get(verb_of(words), '')}"
         self.number: int | None = None  # of the signal that came
+        self.are_caught = False  # whether an exception would be caught, and something cleaned up
         try:
             signal.signal(signal.SIGINT, self._handle)
             signal.signal(signal.SIGTERM, self._handle)
@@ -47,7 +50,7 @@ class Interrupts:
     def _handle(self, number: int, frame: FrameType | None) -> None:
         """End the process."""
         is_first, self.number = self.number is None, number
-        if is_first and not _is_importing(frame):
+        if is_first and self.are_caught and not _is_importing(frame):
             raise KeyboardInterrupt
         cursor = _SHOW_CURSOR if sys.stderr is not None and sys.stderr.isatty() else ""
         line = f"exitpoll: {self.message}\n" if is_first else ""

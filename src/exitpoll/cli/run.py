@@ -30,11 +30,15 @@ def run(words: Sequence[str], interrupts: Interrupts) -> None:
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(errors="replace")  # a terminal that cannot encode × must not stop the work
     try:
+        interrupts.are_caught = True
         _dispatch(words)
         flush()
+        interrupts.are_caught = False
     except KeyboardInterrupt:
         fail(interrupts.message, interrupts.code)
-    except (InputError, CycloptsError, OSError) as error:
+    except InputError as error:
+        fail(error.with_flags(), 2)
+    except (CycloptsError, OSError) as error:
         fail(str(error), 2)
     except Exception as error:
         if "EXITPOLL_TRACEBACK" in os.environ:

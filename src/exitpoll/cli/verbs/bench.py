@@ -6,8 +6,8 @@ from dataclasses import replace
 from typing import Annotated
 
 from exitpoll.cli.console import (
-    errors,
     print_as_json,
+    progress_console,
     quieten_transformers,
     save_figure,
     say_written,
@@ -55,8 +55,8 @@ def bench(
         as_json: Print the result as JSON.
     """
     from exitpoll.benchmark.timing import BATCH_SIZES, benchmark, load_in_runtimes
-    from exitpoll.cli.progress import progress_bars
     from exitpoll.cli.tables import benchmark_table
+    from exitpoll.data.bars import progress_bars
     from exitpoll.engine.inputs import read_texts
     from exitpoll.files import write_json
     from exitpoll.report.plots import draw_parts
@@ -70,7 +70,7 @@ def bench(
     models = load_in_runtimes(model, threads=threads)
     read = read_texts(models[0].loaded, data, split, **vars(reading or Reading()))
     chosen = list(read.texts)[:texts]
-    with progress_bars(errors) as on_progress:
+    with progress_bars(progress_console()) as on_progress:
         sizes = batch_sizes or BATCH_SIZES
         result = benchmark(models, chosen, batch_sizes=sizes, rounds=rounds, compiled=compiled, on_progress=on_progress)
     about = {"fingerprint": models[0].loaded.runtime.fingerprint, "data": read.about["data"], "split": split}

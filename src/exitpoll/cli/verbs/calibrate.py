@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Annotated
 from exitpoll.cli.console import print_as_json, quieten_transformers, remark, say, show_result
 from exitpoll.cli.groups import IN_DATA, IN_GOAL, IN_METHOD
 from exitpoll.cli.options import AsJson, MetricName, OptionalOut, StrategyOrBest
-from exitpoll.decide.certificate import Risk
 
 if TYPE_CHECKING:
     from exitpoll.decide.policy import Policy
@@ -22,10 +21,10 @@ def calibrate(
     trace: Annotated[Path, IN_DATA],
     strategy: StrategyOrBest = "best",
     speedup: Annotated[float | None, IN_GOAL] = None,
-    max_drop: Annotated[float | None, IN_GOAL] = None,
     latency_ms: Annotated[float | None, IN_GOAL] = None,
+    max_disagreement: Annotated[float | None, IN_GOAL] = None,
+    max_accuracy_drop: Annotated[float | None, IN_GOAL] = None,
     confidence: Annotated[float, IN_GOAL] = 0.95,
-    risk: Annotated[Risk, IN_GOAL] = "disagreement",
     metric: MetricName | None = None,
     seed: Annotated[int, IN_METHOD] = 0,
     out: OptionalOut = None,
@@ -36,17 +35,19 @@ def calibrate(
     The policy is written to policy.json in the model folder. If the guarantee is not possible, the exit code is 1 and
     an existing policy is kept.
 
-    Example: exitpoll calibrate trec-bert --trace trec.calibration.safetensors --max-drop 0.02
+    Example: exitpoll calibrate trec-bert --trace trec.calibration.safetensors --max-disagreement 0.02
 
     Args:
         model: The model folder.
         trace: A trace of its calibration split.
         strategy: The strategy to calibrate; best searches all of them.
-        speedup: Goal: the best score at this speed-up in layers or above.
-        max_drop: Goal: the fastest policy whose risk is guaranteed to be at most this; 0.01 is one text in a hundred.
+        speedup: Goal: the best score at this speed-up in layers.
         latency_ms: Goal: the best score within this many milliseconds per text on average, one text at a time.
+        max_disagreement: Goal: the fastest policy that is guaranteed to answer as the full model does on all but this
+            share of texts; 0.01 is one text in a hundred. Needs no labels.
+        max_accuracy_drop: Goal: the fastest policy that is guaranteed to lose at most this much accuracy against the
+            full model; 0.01 is one point. Needs labels.
         confidence: The confidence of the guarantee.
-        risk: The risk that is bounded: the share of answers that differ from the full model's, or the loss of accuracy.
         metric: The metric to score by, for a speed-up or latency; the task's by default.
         seed: Seed of the random halves of the texts, one to search on and one to certify on.
         out: Where to write the policy, if not in the model folder.
@@ -68,10 +69,10 @@ def calibrate(
         recorded,
         strategy,
         speedup=speedup,
-        max_drop=max_drop,
         latency_ms=latency_ms,
+        max_disagreement=max_disagreement,
+        max_accuracy_drop=max_accuracy_drop,
         confidence=confidence,
-        risk=risk,
         metric=metric,
         seed=seed,
     )

@@ -4,7 +4,15 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Annotated
 
-from exitpoll.cli.console import errors, notes_of, print_as_json, quieten_transformers, remark, say, show_result
+from exitpoll.cli.console import (
+    notes_of,
+    print_as_json,
+    progress_console,
+    quieten_transformers,
+    remark,
+    say,
+    show_result,
+)
 from exitpoll.cli.groups import IN_DATA, IN_OUTPUT
 from exitpoll.cli.options import AsJson, OptionalOut, Overwrite, Reading, ReadingFlags, SplitName
 
@@ -39,7 +47,7 @@ def export(
         overwrite: Replace an older export.
         as_json: Print the result as JSON.
     """
-    from exitpoll.cli.progress import progress_bars
+    from exitpoll.data.bars import progress_bars
     from exitpoll.engine.inputs import read_texts
     from exitpoll.engine.loading import load_model
     from exitpoll.export.export import export_model
@@ -50,7 +58,7 @@ def export(
     quieten_transformers()
     out = out or policy_path(model).with_name("onnx-int8" if int8 else "onnx")
     read = None if data is None else read_texts(load_model(model), data, split, **vars(reading or Reading()))
-    with progress_bars(errors) as on_progress:
+    with progress_bars(progress_console()) as on_progress:
         exported = export_model(
             model,
             out,

@@ -9,7 +9,15 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 from cyclopts import Parameter
 
-from exitpoll.cli.console import errors, print_as_json, quieten_transformers, remark, say, show_result, write_out
+from exitpoll.cli.console import (
+    print_as_json,
+    progress_console,
+    quieten_transformers,
+    remark,
+    say,
+    show_result,
+    write_out,
+)
 from exitpoll.cli.groups import IN_DATA
 from exitpoll.cli.options import AsJson, BatchSize, OptionalOut, Overwrite, PolicyPath, Resume, Threads
 from exitpoll.errors import InputError
@@ -54,7 +62,7 @@ def predict(
         overwrite: Replace an older output.
         as_json: Print the counts as JSON.
     """
-    from exitpoll.cli.progress import progress_bars
+    from exitpoll.data.bars import progress_bars
     from exitpoll.decide.policy import Policy
     from exitpoll.engine.engine import Engine
     from exitpoll.engine.predict import predict_file
@@ -66,7 +74,7 @@ def predict(
     if out is None:
         _predict_stdin(engine, batch_size, on_error)
         return
-    with progress_bars(errors) as on_progress:
+    with progress_bars(progress_console()) as on_progress:
         done = predict_file(
             engine,
             Path(data),

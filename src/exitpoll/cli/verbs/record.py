@@ -4,7 +4,15 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from exitpoll.cli.console import errors, notes_of, print_as_json, quieten_transformers, remark, say, show_result
+from exitpoll.cli.console import (
+    notes_of,
+    print_as_json,
+    progress_console,
+    quieten_transformers,
+    remark,
+    say,
+    show_result,
+)
 from exitpoll.cli.options import AsJson, BatchSize, Data, Out, Overwrite, Reading, ReadingFlags, SplitName
 
 if TYPE_CHECKING:
@@ -39,7 +47,7 @@ def record(
         overwrite: Replace an older trace.
         as_json: Print what was recorded as JSON.
     """
-    from exitpoll.cli.progress import progress_bars
+    from exitpoll.data.bars import progress_bars
     from exitpoll.engine.inputs import read_texts
     from exitpoll.engine.loading import load_model
     from exitpoll.engine.record import record as record_trace
@@ -51,7 +59,7 @@ def record(
     quieten_transformers()
     loaded = load_model(model)
     read = read_texts(loaded, data, split, **vars(reading or Reading()))
-    with progress_bars(errors) as on_progress:
+    with progress_bars(progress_console()) as on_progress:
         trace = record_trace(loaded, read.texts, out, about=read.about, batch_size=batch_size, on_progress=on_progress)
     remark(*notes_of(read), *note_not_finite(trace))
     say(_describe_times(trace))

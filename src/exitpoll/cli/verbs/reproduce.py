@@ -6,7 +6,7 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal
 
-from exitpoll.cli.console import errors, quieten_transformers, remark, say
+from exitpoll.cli.console import progress_console, quieten_transformers, remark, say
 from exitpoll.cli.groups import IN_DATA, IN_METHOD, IN_MODEL, IN_OPTIMIZER
 from exitpoll.cli.options import Names, Numbers, Out, TrainingFlags
 from exitpoll.errors import InputError
@@ -96,11 +96,11 @@ def reproduce(
 
 def _run(plan: Plan, out: Path, varied: str | None, *, with_tables: bool, with_figures: bool) -> None:
     """Execute a plan, write its tables and figures, and exit with code 1 if runs failed."""
-    from exitpoll.cli.progress import progress_bars
+    from exitpoll.data.bars import progress_bars
     from exitpoll.study.reproduce import reproduce as reproduce_plan
     from exitpoll.study.reproduce import write_figures
 
-    with progress_bars(errors) as on_progress:
+    with progress_bars(progress_console()) as on_progress:
         outcomes, failed = reproduce_plan(
             plan,
             out,

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated, Literal, TypedDict
 
 from rich.console import Console
 
-from exitpoll.cli.console import print_as_json, quieten_transformers, show_result, show_training
+from exitpoll.cli.console import modes, print_as_json, quieten_transformers, show_result, show_training
 from exitpoll.cli.groups import IN_DATA, IN_MODEL
 from exitpoll.cli.options import AsJson, Data, Numbers, Out, Overwrite, Reading, ReadingFlags, Resume, TrainingFlags
 from exitpoll.errors import InputError
@@ -73,7 +73,7 @@ def train(
     """
     import torch
 
-    from exitpoll.cli.progress import progress_bars
+    from exitpoll.data.bars import progress_bars
     from exitpoll.data.splits import load_splits
     from exitpoll.models.folder import read_training
     from exitpoll.models.pretrained import encoder_folder
@@ -100,7 +100,7 @@ def train(
     model = _build(encoder, classifier, splits, shape, settings.seed)
     tokenizer = load_tokenizer(str(classifier if encoder is None else encoder_folder(encoder)))
     quiet = not processes().is_main_process
-    with progress_bars(Console(stderr=True, quiet=quiet)) as on_progress:
+    with progress_bars(Console(stderr=True, quiet=quiet or modes.quiet)) as on_progress:
         trained = train_model(
             model, tokenizer, splits, out, settings, resume=resume, overwrite=overwrite, on_progress=on_progress
         )
