@@ -28,7 +28,7 @@ from exitpoll.export.export import export_model
 from exitpoll.models.folder import POLICY
 from exitpoll.report.plots import draw_parts, save
 
-MAX_DROP = 0.02
+MAX_DISAGREEMENT = 0.02
 SHORT = 32  # tokens of a short text
 ENOUGH = 100  # short texts for a benchmark of their own
 
@@ -40,7 +40,7 @@ def prepare(model: Path, data: str) -> None:
     if not (model / POLICY).exists():
         with tempfile.TemporaryDirectory() as scratch:
             trace = record(loaded, read.texts, Path(scratch) / "trace", about=read.about)
-            calibrate(trace, max_drop=MAX_DROP).save(model / POLICY)
+            calibrate(trace, max_disagreement=MAX_DISAGREEMENT).save(model / POLICY)
     for kind in KINDS[1:]:
         if not (model / kind).exists():
             export_model(str(model), model / kind, int8=kind == "onnx-int8", texts=read.texts, about=read.about)
@@ -95,7 +95,7 @@ def main() -> None:
         name = Path(data).name
         tasks[name] = {**result.to_dict(), "short_texts": short, "scores": scores(Path(model), data)}
         save(draw_parts(result), FIGURES / f"engine-{name}.png")
-        write_results("engine", {"max_drop": MAX_DROP, "tasks": tasks})
+        write_results("engine", {"max_disagreement": MAX_DISAGREEMENT, "tasks": tasks})
     print(*(table(tasks) for table in (kept_table, limit_table, plain_table, short_table)), sep="\n\n")
 
 

@@ -46,7 +46,7 @@ print("logits at full depth are the same as before:", unchanged)
 
 # 4. Guarantee that early exit rarely changes its answers. That needs no labels, only texts of the kind it will see.
 trace = record(load_model(arguments.out), splits.calibration, f"{arguments.out}.calibration.safetensors")
-policy = calibrate(trace, max_drop=0.05)
+policy = calibrate(trace, max_disagreement=0.05)
 policy.save(arguments.out / "policy.json")
 print("guarantee:", policy.certificate.guarantee or "none possible with these texts")
 

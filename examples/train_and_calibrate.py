@@ -21,7 +21,7 @@ parser = argparse.ArgumentParser(description=__doc__)
 parser.add_argument("--out", type=Path, required=True, help="the model folder to write")
 parser.add_argument("--texts", type=int, default=6000, help="use at most this many texts of every split")
 parser.add_argument("--epochs", type=int, default=3)
-parser.add_argument("--max-drop", type=float, default=0.02, help="share of answers that may differ")
+parser.add_argument("--max-disagreement", type=float, default=0.02, help="share of answers that may differ")
 arguments = parser.parse_args()
 
 
@@ -47,7 +47,7 @@ calibration = exitpoll.record(loaded, splits.calibration, f"{arguments.out}.cali
 test = exitpoll.record(loaded, splits.test, f"{arguments.out}.test.safetensors", about=about)
 
 # 4. The fastest policy that is guaranteed to answer as the full model does, nearly always.
-policy = exitpoll.calibrate(calibration, max_drop=arguments.max_drop)
+policy = exitpoll.calibrate(calibration, max_disagreement=arguments.max_disagreement)
 policy.save(arguments.out / "policy.json")
 print("policy:", policy.name, "| guarantee:", policy.certificate.guarantee or "none possible with these texts")
 

@@ -15,7 +15,7 @@ from pathlib import Path
 
 import numpy as np
 
-from exitpoll.decide.calibrate import calibrate, on_grid
+from exitpoll.decide.calibrate import calibrate_for, on_grid
 from exitpoll.decide.certificate import Guarantee, Risk
 from exitpoll.decide.guarantee import full_answers, losses_of, try_policies
 from exitpoll.decide.policy import Policy
@@ -82,11 +82,8 @@ def simulate(
     """Calibrate many times on different texts, and compare the guarantee with the true risk."""
     outcomes = []
     for seed in range(runs):
-        trace = draw(seed, texts)
-        if proven:
-            policy = calibrate(trace, strategy, max_drop=limit, confidence=CONFIDENCE, risk=risk)
-        else:
-            policy = looks_right(trace, strategy, Guarantee(risk, limit, CONFIDENCE))
+        trace, guarantee = draw(seed, texts), Guarantee(risk, limit, CONFIDENCE)
+        policy = calibrate_for(trace, guarantee, strategy) if proven else looks_right(trace, strategy, guarantee)
         outcomes.append((*truth(policy, risk, draw), policy.threshold is not None))
     risks, speedups, early = np.array(outcomes).T
     return Simulation(float((risks > limit).mean()), float(early.mean()), float(speedups.mean()))

@@ -61,7 +61,7 @@ def compare(calibration: Trace, test: Trace) -> dict[str, Any]:
 
 def guarantee(calibration: Trace, test: Trace) -> dict[str, Any]:
     """Guarantee at most 2 % of differing answers, and measure it on the test split."""
-    policy = calibrate(calibration, max_drop=0.02)
+    policy = calibrate(calibration, max_disagreement=0.02)
     evaluation, certificate = evaluate(test, policy), policy.certificate
     assert certificate is not None
     return {
@@ -101,9 +101,9 @@ def guarantee_in_words(result: dict[str, Any]) -> str:
     kept = result["guarantee"]
     return (
         f"guarantee: answers differ from the full model's on at most 2 % of texts, with 95 % confidence; "
-        f"{kept['speedup']:.2f} × as fast in layers.\n"
+        f"speed-up {kept['speedup']:.2f} × in layers.\n"
         f"On the {result['texts'][1]} test questions: accuracy {100 * kept['test_score']:.1f} % against "
-        f"{100 * result['full_score']:.1f} % of the full model,\n{kept['test_speedup']:.2f} × as fast in layers, "
+        f"{100 * result['full_score']:.1f} % of the full model,\nspeed-up {kept['test_speedup']:.2f} × in layers, "
         f"{100 * kept['test_disagreement']:.1f} % of answers differ."
     )
 

@@ -1,11 +1,17 @@
-"""Folders appear whole or not at all, and nothing but an older model of ours is ever replaced."""
+"""Folders appear whole or not at all, written by one process, and only an older model of ours is ever replaced."""
 
 from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
 
 import pytest
 
 from exitpoll import InputError
-from exitpoll.files import publish, read_json, write_json
+from exitpoll.files import locked, publish, read_json, write_json
 from exitpoll.models.folder import check_free_for_model
 
 
@@ -70,3 +76,103 @@ def test_a_kill_between_the_renames_loses_nothing(out):
     with pytest.raises(InputError, match="exists already"):
         check_free_for_model(out, overwrite=False)
     assert (out / "config.json").exists()
+
+
+HOLD = """
+import sys, time
+from pathlib import Path
+from exitpoll.files import locked
+with locked(Path(sys.argv[1]), "predict"):
+    print("holds it", flush=True)
+    time.sleep(60)
+"""
+COUNT = """
+import sys, time
+from pathlib import Path
+from exitpoll.errors import InputError
+from exitpoll.files import locked
+path, done = Path(sys.argv[1]), False
+while not done:
+    try:
+        with locked(path, "count"):
+            number = int(path.read_text())
+            time.sleep(0.01)
+            path.write_text(str(number + 1))
+            done = True
+    except InputError:
+        time.sleep(0.002)
+"""
+
+
+class TestLocks:
+    @pytest.fixture
+    def holder(self, tmp_path):
+        """Another process that holds the lock of a file."""
+        command = [sys.executable, "-c", HOLD, str(tmp_path / "out.csv")]
+        with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
+            assert process.stdout.readline() == "holds it\n"
+            yield process
+            process.kill()
+
+    def test_a_second_process_is_told_who_holds_it(self, holder, tmp_path):
+        expected = rf"out.csv' is being written by predict, process {holder.pid} on .*, since 2\d+-.*; wait until"
+        with pytest.raises(InputError, match=expected), locked(tmp_path / "out.csv", "record"):
+            pass
+        assert json.loads((tmp_path / "out.csv.lock").read_text())["pid"] == holder.pid
+
+    def test_the_lock_of_a_killed_process_is_taken_over(self, holder, tmp_path):
+        for name in ("out.csv", "other.csv"):
+            (tmp_path / f"{name}.{holder.pid}.partial").touch()
+        (tmp_path / f"out.csv.{os.getpid()}.aside").touch()  # of a process that runs
+        holder.kill()  # and it is not waited for
+        os.waitid(os.P_PID, holder.pid, os.WEXITED | os.WNOWAIT)
+        with locked(tmp_path / "out.csv", "record"):
+            assert json.loads((tmp_path / "out.csv.lock").read_text())["job"] == "record"
+        kept = {f"other.csv.{holder.pid}.partial", f"out.csv.{os.getpid()}.aside"}
+        assert {path.name for path in tmp_path.iterdir()} == kept
+
+    def test_a_process_that_is_ended_removes_its_lock(self, holder, tmp_path):
+        holder.send_signal(signal.SIGINT)
+        holder.wait()
+        assert list(tmp_path.iterdir()) == []
+
+    def test_a_number_that_another_process_has_by_now(self, tmp_path):
+        with locked(tmp_path / "out", "train"):
+            content = json.loads((tmp_path / "out.lock").read_text())
+        if content["pid_started"] is None:
+            pytest.skip("the system does not tell when a process started")
+        write_json(tmp_path / "out.lock", content)
+        with pytest.raises(InputError, match="is being written by train"), locked(tmp_path / "out", "train"):
+            pass
+        write_json(tmp_path / "out.lock", {**content, "pid_started": content["pid_started"] - 1})
+        with locked(tmp_path / "out", "train"):
+            pass
+        assert not (tmp_path / "out.lock").exists()
+
+    def test_of_another_host_nothing_is_known(self, tmp_path):
+        with locked(tmp_path / "out", "train"):
+            content = json.loads((tmp_path / "out.lock").read_text())
+        write_json(tmp_path / "out.lock", {**content, "host": "elsewhere", "pid": 2**22 + 1})
+        message = r"on elsewhere, since .*; wait until it has ended, or remove '.*out.lock' if it has"
+        with pytest.raises(InputError, match=message), locked(tmp_path / "out", "train"):
+            pass
+
+    @pytest.mark.parametrize("content", ["mine", '{"pid": 1}', ""])
+    def test_other_files_are_not_touched(self, tmp_path, content):
+        (tmp_path / "out.lock").write_text(content)
+        with pytest.raises(InputError, match="is not a lock of exitpoll; remove it"), locked(tmp_path / "out", "x"):
+            pass
+        assert (tmp_path / "out.lock").read_text() == content
+
+    def test_a_folder_that_is_missing(self, tmp_path):
+        with pytest.raises(InputError, match="cannot be written: No such file"), locked(tmp_path / "no" / "out", "x"):
+            pass
+
+    def test_one_process_at_a_time(self, holder, tmp_path):
+        path = tmp_path / "out.csv"
+        path.write_text("0")
+        processes = [subprocess.Popen([sys.executable, "-c", COUNT, str(path)]) for _ in range(4)]
+        holder.kill()
+        assert [process.wait() for process in processes] == [0] * 4
+        assert path.read_text() == "4"
+        assert not (tmp_path / "out.csv.lock").exists()

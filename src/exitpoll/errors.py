@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable
 from importlib.util import find_spec
 
@@ -9,13 +10,22 @@ from importlib.util import find_spec
 class InputError(ValueError):
     """A value, file or folder given by the user cannot be used as it is."""
 
-    def __init__(self, message: str) -> None:
+    def __init__(self, message: str, *, options: Iterable[str] = ()) -> None:
         """Put the message, which may quote other libraries, on one line.
 
         Args:
-            message: What was wrong and what would be right.
+            message: What was wrong and what would be right, in words that fit Python.
+            options: The arguments that the message names and that are flags of the command line, as `text_column`.
         """
         super().__init__(" ".join(message.split()))
+        self.options = tuple(options)
+
+    def with_flags(self) -> str:
+        """Return the message as the command line shows it: `--text-column` for `text_column`."""
+        message = str(self)
+        for option in self.options:
+            message = re.sub(rf"(?<![\w-]){re.escape(option)}\b", f"--{option.replace('_', '-')}", message)
+        return message
 
 
 class DivergedError(InputError):

@@ -1,11 +1,16 @@
-"""Atomic writes: a file or folder is written aside and renamed, so that it is complete or absent."""
+"""Atomic writes and locks: a file or folder is complete or absent, and written by one process at a time."""
 
 from __future__ import annotations
 
 import json
 import os
+import platform
+import re
 import shutil
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import asdict, dataclass, fields
+from datetime import datetime
 from pathlib import Path
 from typing import Any
 
@@ -108,6 +113,143 @@ def remove_folder(folder: Path) -> None:
     shutil.rmtree(doomed, ignore_errors=True)
     folder.rename(doomed)
     shutil.rmtree(doomed)
+
+
+# ---- locks ----------------------------------------------------------------------------------------------------------
+
+
+@contextmanager
+def locked(path: Path, job: str) -> Iterator[None]:
+    """Hold `<path>.lock` while a block writes a file or folder, so that no second process writes it too.
+
+    The lock of a process that was killed is taken over, and the files that it was writing aside are removed.
+
+    Args:
+        path: The file or folder to be written.
+        job: What writes it, as a second process is told: "predict", "record", …
+
+    Yields:
+        Nothing; the lock is removed at the end of the block.
+    """
+    path = path.resolve()
+    lock = path.with_name(path.name + ".lock")
+    owner = _Owner.this_process(job)
+    try:
+        with _alone_in(path.parent):
+            _check_not_owned(lock, path)
+            write_json(lock, asdict(owner))
+    except OSError as error:
+        raise InputError(f"'{path}' cannot be written: {error.strerror}") from error
+    try:
+        _remove_leftovers(path)
+        yield
+    finally:
+        if owner.pid == os.getpid() and read_json(lock) == asdict(owner):  # not a fork, and not taken over
+            lock.unlink(missing_ok=True)
+
+
+@dataclass(frozen=True)
+class _Owner:
+    """The process that holds a lock."""
+
+    pid: int
+    host: str
+    job: str
+    started: str  # when the lock was taken
+    pid_started: int | None  # when the process started, in ticks since the start of the system; None if not known
+
+    @classmethod
+    def this_process(cls, job: str) -> _Owner:
+        """Describe this process."""
+        now = datetime.now().astimezone().isoformat(timespec="seconds")
+        return cls(os.getpid(), platform.node(), job, now, _start_of(os.getpid()))
+
+    @classmethod
+    def of(cls, lock: Path) -> _Owner | None:
+        """Read who holds a lock; None if the file is not a lock of ours."""
+        content = read_json(lock) or {}
+        if set(content) != {field.name for field in fields(cls)} or not isinstance(content["pid"], int):
+            return None
+        return cls(**content)
+
+    @property
+    def is_gone(self) -> bool:
+        """Whether the process has certainly ended."""
+        if self.host != platform.node():
+            return False
+        return not _is_alive(self.pid) or _start_of(self.pid) != self.pid_started
+
+
+def _check_not_owned(lock: Path, path: Path) -> None:
+    """Refuse a lock that is held by a process that runs, or that may run on another host, and other files."""
+    if not lock.exists():
+        return
+    owner = _Owner.of(lock)
+    if owner is None:
+        raise InputError(f"'{lock}' exists and is not a lock of exitpoll; remove it")
+    if owner.is_gone:
+        return
+    where = f"process {owner.pid} on {owner.host}"
+    remedy = "wait until it has ended"
+    if owner.host != platform.node():
+        remedy += f", or remove '{lock}' if it has"
+    raise InputError(f"'{path}' is being written by {owner.job}, {where}, since {owner.started}; {remedy}")
+
+
+@contextmanager
+def _alone_in(folder: Path) -> Iterator[None]:
+    """Let one process at a time look at the locks in a folder and take one, where the system can do so."""
+    try:
+        import fcntl
+    except ImportError:  # Windows
+        yield
+        return
+    handle = os.open(folder, os.O_RDONLY)
+    try:
+        with suppress(OSError):  # a file system without such locks
+            fcntl.flock(handle, fcntl.LOCK_EX)
+        yield
+    finally:
+        os.close(handle)
+
+
+def _is_alive(pid: int) -> bool:
+    """Return whether a process of this host runs; where that cannot be told, it is taken to run."""
+    if os.name != "posix":
+        return True
+    try:
+        os.kill(pid, 0)
+    except (ProcessLookupError, OverflowError):
+        return False
+    except PermissionError:
+        return True
+    return _state_of(pid)[:1] != ["Z"]  # killed, and not yet waited for by its parent
+
+
+def _start_of(pid: int) -> int | None:
+    """Return when a process started, in ticks since the start of the system; None if it is not known."""
+    state = _state_of(pid)
+    return int(state[19]) if len(state) > 19 else None
+
+
+def _state_of(pid: int) -> list[str]:
+    """Return the fields of /proc/<pid>/stat from the state on; none where there is no such file."""
+    try:
+        return Path(f"/proc/{pid}/stat").read_text(encoding="utf-8", errors="replace").rpartition(")")[2].split()
+    except OSError:
+        return []
+
+
+def _remove_leftovers(path: Path) -> None:
+    """Remove what processes that were killed had begun to write aside, in place of a file."""
+    leftover = re.compile(re.escape(path.name) + r"(?:\.lock)?\.(\d+)\.(?:aside|partial)")
+    for other in path.parent.iterdir():
+        match = leftover.fullmatch(other.name)
+        if match and not _is_alive(int(match[1])):
+            other.unlink(missing_ok=True)
+
+
+# ---- files ----------------------------------------------------------------------------------------------------------
 
 
 def write_json(path: Path, content: object) -> None:

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from experiments.guarantee import world
 
-from exitpoll.decide.calibrate import calibrate, on_grid
+from exitpoll.decide.calibrate import calibrate, calibrate_for, on_grid
 from exitpoll.decide.certificate import Guarantee, Source, Speedup
 from exitpoll.decide.guarantee import full_answers
 from exitpoll.decide.policy import Policy
@@ -76,7 +76,9 @@ class TestSpeedup:
         assert policy.decide(trace).speedup >= 1.2
 
     def test_what_cannot_be_reached(self):
-        with pytest.raises(InputError, match="speedup 7 cannot be reached: leaving at the first exit is 6 times as fa"):
+        with pytest.raises(
+            InputError, match="speedup 7 cannot be reached: leaving at the first exit gives 6 × in layers"
+        ):
             calibrate(TRACE, "margin", speedup=7)
 
 
@@ -98,7 +100,7 @@ class TestLatency:
 
 class TestGuarantee:
     def test_the_certificate(self):
-        policy = calibrate(TRACE, "entropy", max_drop=0.05, confidence=0.9)
+        policy = calibrate(TRACE, "entropy", max_disagreement=0.05, confidence=0.9)
         certificate = policy.certificate
         assert certificate.met
         assert certificate.guarantee == certificate.goal == Guarantee("disagreement", 0.05, 0.9)
@@ -111,7 +113,7 @@ class TestGuarantee:
     @pytest.mark.parametrize("risk", ["disagreement", "accuracy"])
     @pytest.mark.parametrize("name", ["best", *STRATEGIES])
     def test_every_strategy_keeps_it_on_the_texts_it_was_proven_on(self, name, risk):
-        policy = calibrate(TRACE, name, max_drop=0.1, risk=risk)
+        policy = calibrate_for(TRACE, Guarantee(risk, 0.1), name)
         certificate = policy.certificate
         # Here an ensemble's answers are too often others than the last head's, however late texts leave.
         too_different = risk == "disagreement" and name in ("votes", "soft_votes", "mean", "geometric")
@@ -123,41 +125,43 @@ class TestGuarantee:
         assert (certificate.searched_on is not None) == (name in chosen_or_fitted)
 
     def test_a_stricter_guarantee_is_slower(self):
-        speedups = [calibrate(TRACE, "entropy", max_drop=limit).certificate.speedup for limit in (0.01, 0.03, 0.1, 0.3)]
+        speedups = [
+            calibrate(TRACE, "entropy", max_disagreement=limit).certificate.speedup for limit in (0.01, 0.03, 0.1, 0.3)
+        ]
         assert speedups == sorted(speedups)
 
     def test_disagreement_needs_no_labels(self):
-        assert calibrate(Trace(TRACE.logits), max_drop=0.1).certificate.met
+        assert calibrate(Trace(TRACE.logits), max_disagreement=0.1).certificate.met
 
     @pytest.mark.parametrize("name", ["entropy", "max_prob", "margin"])
     def test_one_label_of_several_is_no_or_yes(self, name):
         generator = np.random.default_rng(0)
         labels = generator.integers(2, size=(300, 1))
         logits = (9 * labels - 4.5)[:, None] + generator.normal(size=(300, 4, 1))
-        policy = calibrate(Trace(logits, labels), name, max_drop=0.1)
+        policy = calibrate(Trace(logits, labels), name, max_disagreement=0.1)
         assert policy.problem_type == "multi_label_classification"
         assert policy.certificate.speedup > 3
 
     def test_the_search_starts_with_the_cautious(self):
         """A front that begins too boldly would prove nothing where a slower policy could be proven."""
-        met = [calibrate(world(seed, 600), max_drop=0.02, confidence=0.9).certificate.met for seed in range(8)]
+        met = [calibrate(world(seed, 600), max_disagreement=0.02, confidence=0.9).certificate.met for seed in range(8)]
         assert all(met)
 
     def test_what_cannot_be_kept_falls_back_to_never_leaving(self):
         generator = np.random.default_rng(0)
         noise = Trace(10 * generator.normal(size=(400, 4, 3)), generator.integers(3, size=400))
-        policy = calibrate(noise, "max_prob", max_drop=0.01)
+        policy = calibrate(noise, "max_prob", max_disagreement=0.01)
         assert not policy.certificate.met
         assert policy.threshold is None
         assert policy.decide(noise).speedup == 1
         nearest = policy.certificate.nearest
-        again = calibrate(noise, "max_prob", max_drop=nearest.guarantee.at_most)
+        again = calibrate(noise, "max_prob", max_disagreement=nearest.guarantee.at_most)
         assert again.certificate.met
         assert again.certificate.speedup >= nearest.speedup
 
     def test_where_not_even_another_guarantee_helps(self):
         same = Trace(np.zeros((300, 1, 2)), np.zeros(300, dtype=int))
-        assert calibrate(same, "max_prob", max_drop=0.1).certificate.nearest is None
+        assert calibrate(same, "max_prob", max_disagreement=0.1).certificate.nearest is None
 
 
 def test_grids_start_with_never_leaving_and_end_with_leaving_at_once():
@@ -172,20 +176,21 @@ def test_grids_start_with_never_leaving_and_end_with_leaving_at_once():
 @pytest.mark.parametrize(
     ("goal", "message"),
     [
-        ({}, "name one goal: speedup, max_drop or latency_ms"),
-        ({"max_drop": 0.1, "metric": "f1"}, "metric 'f1' is for a speed-up or latency"),
-        ({"speedup": 2, "max_drop": 0.1}, "name one goal"),
+        ({}, "name exactly one goal: speedup, latency_ms, max_disagreement or max_accuracy_drop"),
+        ({"max_disagreement": 0.1, "metric": "f1"}, "metric 'f1' is for a speed-up or latency"),
+        ({"speedup": 2, "max_disagreement": 0.1}, "name exactly one goal"),
+        ({"max_disagreement": 0.1, "max_accuracy_drop": 0.1}, "name exactly one goal"),
         ({"speedup": 0}, "speedup 0 must be above 0"),
-        ({"max_drop": 0}, "max_drop 0 must be above 0 and below 1"),
-        ({"max_drop": 0.1, "confidence": 1}, "confidence 1 must be above 0 and below 1"),
-        ({"max_drop": 0.1, "risk": "boredom"}, "risk 'boredom' is unknown; choose one of: disagreement, accuracy"),
-        ({"max_drop": 0.1, "strategy": "guess"}, "strategy 'guess' is unknown"),
+        ({"max_disagreement": 0}, "max_disagreement 0 must be above 0 and below 1"),
+        ({"max_accuracy_drop": 1}, "max_accuracy_drop 1 must be above 0 and below 1"),
+        ({"max_disagreement": 0.1, "confidence": 1}, "confidence 1 must be above 0 and below 1"),
+        ({"max_disagreement": 0.1, "strategy": "guess"}, "strategy 'guess' is unknown"),
         (
-            {"max_drop": 0.001},
+            {"max_disagreement": 0.001},
             "600 texts are too few to guarantee that answers differ .* 5990 or more are needed .half of",
         ),
-        ({"max_drop": 0.001, "strategy": "entropy"}, "2995 or more are needed$"),
-        ({"max_drop": 0.001, "risk": "accuracy"}, "accuracy is at most 0.1 points below the full model's, with 95 % "),
+        ({"max_disagreement": 0.001, "strategy": "entropy"}, "2995 or more are needed$"),
+        ({"max_accuracy_drop": 0.001}, "accuracy is at most 0.1 points below the full model's, with 95 % "),
     ],
 )
 def test_refuses(goal, message):
@@ -196,10 +201,14 @@ def test_refuses(goal, message):
 @pytest.mark.parametrize(
     ("trace", "goal", "message"),
     [
-        (Trace(TRACE.logits), {"max_drop": 0.1, "risk": "accuracy"}, "a loss of accuracy needs labels"),
+        (Trace(TRACE.logits), {"max_accuracy_drop": 0.1}, "a loss of accuracy needs labels"),
         (Trace(np.zeros((0, 2, 2))), {"speedup": 2}, "no texts to calibrate on"),
-        (multi_label_trace(0), {"max_drop": 0.3, "strategy": Policy("entropy")}, "the policy is for single_label"),
-        (regression_trace(0), {"max_drop": 0.1}, "values are neither; use speedup"),
+        (
+            multi_label_trace(0),
+            {"max_disagreement": 0.3, "strategy": Policy("entropy")},
+            "the policy is for single_label",
+        ),
+        (regression_trace(0), {"max_disagreement": 0.1}, "values are neither; use speedup"),
         (regression_trace(0), {"speedup": 2, "strategy": "votes"}, "'votes' needs classes"),
     ],
 )

@@ -77,7 +77,7 @@ def test_several_labels_and_values():
 
 
 class TestGuarantee:
-    POLICY = calibrate(clear_trace(0), "entropy", max_drop=0.05)
+    POLICY = calibrate(clear_trace(0), "entropy", max_disagreement=0.05)
 
     def test_it_held(self):
         kept = evaluate(clear_trace(5), self.POLICY).guarantee
@@ -151,7 +151,7 @@ def test_groups_come_in_the_order_of_their_names_and_numbers():
 
 def test_without_labels_agreement_is_measured():
     trace = clear_trace(5)
-    policy = calibrate(Trace(clear_trace(0).logits), "entropy", max_drop=0.05)
+    policy = calibrate(Trace(clear_trace(0).logits), "entropy", max_disagreement=0.05)
     found = evaluate(Trace(trace.logits), policy)
     assert found.metric == "agreement"
     assert found.rows[1].score.value == 1
@@ -160,7 +160,7 @@ def test_without_labels_agreement_is_measured():
 
 
 def test_without_labels_a_guarantee_on_accuracy_cannot_be_checked():
-    policy = calibrate(clear_trace(0), "entropy", max_drop=0.05, risk="accuracy")
+    policy = calibrate(clear_trace(0), "entropy", max_accuracy_drop=0.05)
     assert evaluate(clear_trace(5), policy).guarantee is not None
     found = evaluate(Trace(clear_trace(5).logits), policy)
     assert found.guarantee is None
@@ -168,7 +168,7 @@ def test_without_labels_a_guarantee_on_accuracy_cannot_be_checked():
 
 
 def test_groups_of_texts_without_labels_have_none_either():
-    policy = calibrate(clear_trace(0), "entropy", max_drop=0.05, risk="accuracy")
+    policy = calibrate(clear_trace(0), "entropy", max_accuracy_drop=0.05)
     trace = Trace(clear_trace(5).logits)
     found = evaluate(trace, policy, groups=["a"] * len(trace)).groups["a"]
     assert found.to_dict() == evaluate(trace, policy).to_dict()

@@ -28,7 +28,7 @@ def run(name, *arguments):
 def trained(tmp_path_factory):
     """The model that the first example trains, and what it prints."""
     folder = tmp_path_factory.mktemp("examples") / "reviews"
-    options = ("--texts", "40", "--epochs", "1", "--max-drop", "0.2")
+    options = ("--texts", "40", "--epochs", "1", "--max-disagreement", "0.2")
     return folder, run("train_and_calibrate.py", "--out", folder, *options)
 
 

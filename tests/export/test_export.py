@@ -28,7 +28,7 @@ def calibrated(model_folder, tmp_path_factory):
     """A model with a policy that was calibrated on its own trace."""
     folder = shutil.copytree(model_folder, tmp_path_factory.mktemp("calibrated") / "model")
     trace = record(load_model(folder), TEXTS, folder.parent / "trace", about={"metric": "accuracy"})
-    calibrate(trace, "max_prob", max_drop=0.1).save(folder / "policy.json")
+    calibrate(trace, "max_prob", max_disagreement=0.1).save(folder / "policy.json")
     return folder
 
 

@@ -103,7 +103,8 @@ class TestVerdict:
 
     def test_no_guarantee(self):
         lines = self.lines(None)
-        assert lines[1] == "it guarantees nothing: calibrate with --max-drop for a guarantee"
+        advice = "calibrate with --max-disagreement or --max-accuracy-drop for a guarantee"
+        assert lines[1] == f"it guarantees nothing: {advice}"
         assert "of answers differ from the full model's" in lines[2]
 
     def test_texts_without_labels(self):

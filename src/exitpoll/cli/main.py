@@ -40,7 +40,9 @@ def main() -> None:
         app(words, exit_on_error=False, print_error=False, result_action="return_value")
     except KeyboardInterrupt:
         fail(_INTERRUPTED.get(verb, "interrupted"), 130)
-    except (InputError, CycloptsError, OSError) as error:
+    except InputError as error:
+        fail(error.with_flags(), 2)
+    except (CycloptsError, OSError) as error:
         fail(str(error), 2)
     except Exception as error:
         if "EXITPOLL_TRACEBACK" in os.environ:

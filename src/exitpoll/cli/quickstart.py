@@ -43,18 +43,18 @@ class Size:
     """How much work the steps do, as options of their commands."""
 
     train: Sequence[str]
-    max_drop: str
+    max_accuracy_drop: str
     bench: Sequence[str]
 
 
 FAST = Size(
     train=("--limit", "1000", "--epochs", "1", "--logs-per-epoch", "1"),
-    max_drop="0.03",
+    max_accuracy_drop="0.03",
     bench=("--texts", "30", "--rounds", "1"),
 )
 COMPLETE = Size(
     train=("--epochs", "3", "--logs-per-epoch", "2"),
-    max_drop="0.01",
+    max_accuracy_drop="0.01",
     bench=("--texts", "100", "--rounds", "2"),
 )
 
@@ -104,7 +104,7 @@ def _decision_steps(folder: Path, model: Path, calibration: Path, test: Path, si
     yield Step(
         "Choose the fastest policy that a guarantee allows",
         "calibrate",
-        [*trace, "--max-drop", size.max_drop, "--risk", "accuracy"],
+        [*trace, "--max-accuracy-drop", size.max_accuracy_drop],
         model / POLICY,
         fallback=[*trace, "--speedup", "1.5"],
     )

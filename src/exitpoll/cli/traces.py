@@ -43,7 +43,7 @@ def record_texts(loaded: LoadedModel, read: InputTexts, batch_size: int) -> Trac
     Returns:
         The trace.
     """
-    from exitpoll.cli.progress import progress_bars
+    from exitpoll.data.bars import progress_bars
     from exitpoll.engine.record import record_in_memory
 
     with progress_bars(errors) as on_progress:

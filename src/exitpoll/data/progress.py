@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 
 
@@ -13,7 +14,7 @@ class Progress:
     task: str  # what is being done; in training, the stage
     done: int
     total: int | None = None  # None if it is not known in advance, as in prediction
-    loss: float | None = None  # of training
+    loss: float | None = None  # of training: mean over the batches since the last evaluation
     exit_scores: Sequence[float] | None = None  # of training: on the calibration split, when last scored
     mean_depth: float | None = None  # of prediction
 
@@ -36,3 +37,30 @@ def named(task: str, on_progress: OnProgress) -> OnProgress:
         A callback that takes progress of any name.
     """
     return lambda progress: on_progress(replace(progress, task=task))
+
+
+@contextmanager
+def shown(progress: bool, on_progress: OnProgress = ignore) -> Iterator[OnProgress]:
+    """Show progress bars on stderr if asked to, for functions with an argument `progress`.
+
+    Args:
+        progress: Whether to show bars.
+        on_progress: Called as well.
+
+    Yields:
+        What to call with progress.
+    """
+    if not progress:
+        yield on_progress
+        return
+    from rich.console import Console  # takes time to import, and most callers show no bars
+
+    from exitpoll.data.bars import progress_bars
+
+    with progress_bars(Console(stderr=True)) as show:
+
+        def show_and_call(report: Progress) -> None:
+            show(report)
+            on_progress(report)
+
+        yield show_and_call

@@ -17,7 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from exitpoll.decide.bounds import texts_needed
-from exitpoll.decide.certificate import Certificate, Goal, Guarantee, Latency, Risk, Source, Speedup
+from exitpoll.decide.certificate import Certificate, Goal, Guarantee, Latency, Source, Speedup
 from exitpoll.decide.fitting import candidates, variants
 from exitpoll.decide.guarantee import certify, full_answers, labelled_by_full_model
 from exitpoll.decide.metrics import METRICS, MULTI_LABEL, REGRESSION
@@ -36,25 +36,26 @@ def calibrate(
     strategy: str | Policy = "best",
     *,
     speedup: float | None = None,
-    max_drop: float | None = None,
     latency_ms: float | None = None,
+    max_disagreement: float | None = None,
+    max_accuracy_drop: float | None = None,
     confidence: float = 0.95,
-    risk: Risk = "disagreement",
     metric: str | None = None,
     seed: int = 0,
 ) -> Policy:
-    """Choose a policy for one goal: a speed-up, a bounded risk or a latency.
+    """Choose a policy for exactly one goal: a speed-up, a latency, or a guarantee.
 
     Args:
-        trace: Every exit's logits on the calibration texts; a loss of accuracy needs labels.
+        trace: Every exit's logits on the calibration texts.
         strategy: A name, a policy whose settings are kept, or "best" to search all strategies.
-        speedup: Goal: the best score at least this fast. No guarantee.
-        max_drop: Goal: as fast as possible with a risk of at most this, guaranteed with `confidence`.
+        speedup: Goal: the best score at this speed-up in layers. No guarantee.
         latency_ms: Goal: the best score within so many milliseconds a text on average, by the times that recording
             measured. No guarantee.
+        max_disagreement: Goal: the fastest policy whose answer differs from the full model's on at most this share of
+            texts, guaranteed with `confidence`. Needs no labels.
+        max_accuracy_drop: Goal: the fastest policy whose accuracy is at most this much below the full model's,
+            guaranteed with `confidence`. Needs labels.
         confidence: How sure the guarantee is.
-        risk: "disagreement", how often the answer differs from the full model's, or "accuracy", how much lower the
-            share of right answers is than the full model's.
         metric: What to score by, for a speed-up or latency; the task's by default.
         seed: Seed of the halves, one to search on and one to certify on.
 
@@ -64,12 +65,14 @@ def calibrate(
     goals: list[Goal] = []
     if speedup is not None:
         goals.append(Speedup(speedup))
-    if max_drop is not None:
-        goals.append(Guarantee(risk, max_drop, confidence))
     if latency_ms is not None:
         goals.append(Latency(latency_ms))
+    if max_disagreement is not None:
+        goals.append(Guarantee("disagreement", max_disagreement, confidence))
+    if max_accuracy_drop is not None:
+        goals.append(Guarantee("accuracy", max_accuracy_drop, confidence))
     if len(goals) != 1:
-        raise InputError("name one goal: speedup, max_drop or latency_ms")
+        raise InputError("name exactly one goal: speedup, latency_ms, max_disagreement or max_accuracy_drop")
     return calibrate_for(trace, goals[0], strategy, metric=metric, seed=seed)
 
 
@@ -98,7 +101,7 @@ def calibrate_for(
         strategy_named(strategy)
     if isinstance(goal, Guarantee):
         if metric is not None:
-            raise InputError(f"metric '{metric}' is for a speed-up or latency; what max_drop bounds is named by risk")
+            raise InputError(f"metric '{metric}' is for a speed-up or latency, and the goal is a guarantee")
         policy = _certified(trace, strategy, goal, seed)
     else:
         policy = _best_within(trace, strategy, goal, metric)
@@ -159,8 +162,8 @@ def _best_within(trace: Trace, strategy: str | Policy, goal: Speedup | Latency, 
 def _out_of_reach(goal: Speedup | Latency, costs: NDArray) -> str:
     """Describe a goal that even leaving at the first exit does not reach."""
     if isinstance(goal, Speedup):
-        fastest = f"{costs[-1] / costs[0]:.4g} times as fast"
-        return f"speedup {goal.at_least:g} cannot be reached: leaving at the first exit is {fastest}"
+        fastest = f"{costs[-1] / costs[0]:.4g} × in layers"
+        return f"speedup {goal.at_least:g} cannot be reached: leaving at the first exit gives {fastest}"
     return f"latency_ms {goal.at_most_ms:g} cannot be reached: leaving at the first exit takes {costs[0]:.3g} ms"
 
 

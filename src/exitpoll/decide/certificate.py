@@ -15,6 +15,7 @@ from exitpoll.files import JsonObject
 VERSION = 2  # of policy.json and its certificate
 
 Risk = Literal["disagreement", "accuracy"]
+GOAL_NAMES: dict[Risk, str] = {"disagreement": "max_disagreement", "accuracy": "max_accuracy_drop"}  # of `calibrate`
 Metadata = Mapping[str, Any]  # of a trace or another file: fingerprint, runtime, data, split, metric, …
 
 
@@ -26,7 +27,7 @@ def _check_positive(name: str, number: float) -> None:
 
 @dataclass(frozen=True)
 class Speedup:
-    """Goal: the best score at least so many times as fast, in layers."""
+    """Goal: the best score at a speed-up in layers."""
 
     kind: ClassVar[str] = "speedup"
     at_least: float
@@ -77,7 +78,7 @@ class Guarantee:
         if self.risk not in get_args(Risk):
             raise InputError(f"risk '{self.risk}' is unknown; choose one of: {', '.join(get_args(Risk))}")
         if not 0 < self.at_most < 1:
-            raise InputError(f"max_drop {self.at_most:g} must be above 0 and below 1: 0.01 is one point")
+            raise InputError(f"{GOAL_NAMES[self.risk]} {self.at_most:g} must be above 0 and below 1: 0.01 is 1 %")
         if not 0 < self.confidence < 1:
             raise InputError(f"confidence {self.confidence:g} must be above 0 and below 1: 0.95 is usual")
 

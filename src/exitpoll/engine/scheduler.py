@@ -134,21 +134,26 @@ class Scheduler:
             self._advance(group)
             departures, stays = self._ask_heads(group)
             yield from departures
-            group = self._refill(group.select(stays.nonzero()[0]) if departures else group)
+            group = self._refill(group if stays is None else group.select(stays.nonzero()[0]))
 
     def _advance(self, group: _Group) -> None:
         """Run a group until the first of its texts reaches an exit."""
-        depths = set(group.depth.tolist())
+        depths = self._depths_of(group)
         steps = min(self.layers_to_exit[depth] for depth in depths)
         first = min(depths) + 1  # where depths differ, all layers have the same weights
         group.state = self.runtime.advance(group.state, range(first, first + steps))
         group.depth = group.depth + steps
 
+    def _depths_of(self, group: _Group) -> set[int]:
+        """Return the depths of the texts of a group: one, unless the layers share their weights."""
+        return set(group.depth.tolist()) if self.runtime.shares_layers else {int(group.depth[0])}
+
     # ---- heads and decisions ----------------------------------------------------------------------------------------
 
-    def _ask_heads(self, group: _Group) -> tuple[list[Departure], NDArray]:
-        """Ask the heads at this depth: the texts that leave, and flags of those that stay, (texts,)."""
-        departures, stays = [], np.ones(len(group), dtype=bool)
+    def _ask_heads(self, group: _Group) -> tuple[list[Departure], NDArray | None]:
+        """Ask the heads at this depth: the texts that leave, and flags of those that stay, (texts,); None for all."""
+        departures: list[Departure] = []
+        stays = None
         for number, rows in self._exits_of(group):
             here = slice(None) if rows is None else rows
             group.history[here, number] = self.runtime.logits_at(group.state, number, rows)
@@ -156,6 +161,7 @@ class Scheduler:
             if not len(leaving):
                 continue
             leaving = leaving if rows is None else rows[leaving]
+            stays = np.ones(len(group), dtype=bool) if stays is None else stays
             stays[leaving] = False
             logits = group.history[leaving, number]
             probability = probability_of(logits, answer, self.policy.problem_type)
@@ -165,7 +171,7 @@ class Scheduler:
 
     def _exits_of(self, group: _Group) -> list[tuple[int, NDArray | None]]:
         """List the exits that texts of a group have reached, with the rows of these texts; None for all."""
-        depths = set(group.depth.tolist())
+        depths = self._depths_of(group)
         if len(depths) == 1:
             return [(self.exits[depths.pop()], None)]
         reached = sorted(depths & self.exits.keys())

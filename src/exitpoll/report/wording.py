@@ -150,7 +150,7 @@ def _check_guarantee(evaluation: Evaluation, certificate: Certificate | None) ->
         ]
     if certificate is not None and certificate.guarantee is not None:
         return [f"its guarantee cannot be checked on texts without labels: {certificate.guarantee}"]
-    return ["it guarantees nothing: calibrate with --max-drop for a guarantee"]
+    return ["it guarantees nothing: calibrate with --max-disagreement or --max-accuracy-drop for a guarantee"]
 
 
 def note_same_texts(policy: Policy, about: Mapping[str, object]) -> list[str]:

@@ -24,15 +24,17 @@ def test_exports_keep_their_policy(recorded, model, run):
     manifest = model / "onnx" / MANIFEST
     manifest.parent.mkdir()
     manifest.write_text("{}")
-    code, out, err = run("calibrate", model, "--trace", recorded / "calibration.safetensors", "--max-drop", "0.05")
+    code, out, err = run(
+        "calibrate", model, "--trace", recorded / "calibration.safetensors", "--max-disagreement", "0.05"
+    )
     assert code == 0, err
     assert f"{manifest.parent} keeps the policy it has" in out
 
 
 def test_a_test_split_is_noted(recorded, model, run):
-    _, out, _ = run("calibrate", model, "--trace", recorded / "test.safetensors", "--max-drop", "0.05")
+    _, out, _ = run("calibrate", model, "--trace", recorded / "test.safetensors", "--max-disagreement", "0.05")
     assert "this is a test split" in out
-    _, out, _ = run("calibrate", model, "--trace", recorded / "calibration.safetensors", "--max-drop", "0.05")
+    _, out, _ = run("calibrate", model, "--trace", recorded / "calibration.safetensors", "--max-disagreement", "0.05")
     assert "this is a test split" not in out
 
 
@@ -40,7 +42,7 @@ def test_no_guarantee_is_possible(recorded, run, tmp_path):
     calibration = Trace.load(recorded / "calibration.safetensors")
     noise = 10 * np.random.default_rng(0).normal(size=calibration.logits.shape).astype(np.float32)
     Trace(noise, np.array(calibration.labels), calibration.exit_layers, calibration.about).save(tmp_path / "noise")
-    arguments = ("--trace", tmp_path / "noise", "--strategy", "max_prob", "--max-drop", "0.02")
+    arguments = ("--trace", tmp_path / "noise", "--strategy", "max_prob", "--max-disagreement", "0.02")
     code, out, err = run("calibrate", recorded / "model", *arguments, "--out", tmp_path / "p.json")
     assert code == 1, err
     assert "no guarantee is possible" in out
@@ -65,19 +67,19 @@ class TestRefusals:
         return lambda message, *arguments: refused(message, "calibrate", recorded / "model", *trace, *arguments)
 
     def test_goals(self, rejected):
-        rejected("name one goal")
-        rejected("name one goal", "--speedup", "2", "--max-drop", "0.1")
+        rejected("name exactly one goal")
+        rejected("name exactly one goal", "--speedup", "2", "--max-disagreement", "0.1")
 
     def test_unknown_strategies(self, rejected):
         rejected('Invalid value "guess"', "--strategy", "guess", "--speedup", "2")
 
     def test_too_few_texts(self, rejected):
-        rejected("5990 or more are needed", "--max-drop", "0.001")
+        rejected("5990 or more are needed", "--max-disagreement", "0.001")
         for limit in ("1e-9", "1e-300"):
-            rejected("or more are needed", "--max-drop", limit)
+            rejected("or more are needed", "--max-disagreement", limit)
 
     def test_a_negative_seed(self, rejected):
-        rejected("seed -1 must be 0", "--max-drop", "0.3", "--seed", "-1")
+        rejected("seed -1 must be 0", "--max-disagreement", "0.3", "--seed", "-1")
 
     def test_a_file_of_another_kind_is_never_replaced(self, rejected, recorded):
         trace = recorded / "calibration.safetensors"
@@ -88,7 +90,7 @@ class TestRefusals:
     def test_a_trace_without_labels(self, refused, recorded, tmp_path):
         test = Trace.load(recorded / "test.safetensors")
         Trace(np.array(test.logits), None, test.exit_layers, test.about).save(tmp_path / "t")
-        goal = ("--max-drop", "0.1", "--risk", "accuracy")
+        goal = ("--max-accuracy-drop", "0.1")
         refused("a loss of accuracy needs labels", "calibrate", recorded / "model", "--trace", tmp_path / "t", *goal)
 
     def test_a_trace_of_another_model(self, refused, recorded, model, tmp_path):

@@ -21,7 +21,7 @@ def margin(tmp_path):
 
 
 def test_calibrate_then_evaluate(recorded, model, run, tmp_path):
-    arguments = ("--trace", recorded / "calibration.safetensors", "--max-drop", "0.05")
+    arguments = ("--trace", recorded / "calibration.safetensors", "--max-disagreement", "0.05")
     code, out, err = run("calibrate", model, *arguments)
     assert code == 0, err
     assert "guarantee: answers differ from the full model's on at most 5 % of texts, with 95 % confidence" in out
@@ -67,7 +67,7 @@ def test_names_of_groups_are_shown_as_they_are(recorded, run, tmp_path, margin):
 def test_texts_without_labels(recorded, run, tmp_path):
     test = Trace.load(recorded / "test.safetensors")
     Trace(np.array(test.logits), None, test.exit_layers, dict(test.about) | {"split": "other"}).save(tmp_path / "t")
-    goal = ("--max-drop", "0.05", "--out", tmp_path / "p.json")
+    goal = ("--max-disagreement", "0.05", "--out", tmp_path / "p.json")
     run("calibrate", recorded / "model", "--trace", recorded / "calibration.safetensors", *goal)
     arguments = ("--trace", tmp_path / "t", "--policy", tmp_path / "p.json")
     code, out, err = run("evaluate", recorded / "model", *arguments)

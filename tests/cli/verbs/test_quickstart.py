@@ -79,7 +79,7 @@ def test_folders_of_others_are_left_alone(start, run, tmp_path):
 
 def test_where_no_guarantee_is_possible_it_continues_without(start, tmp_path, monkeypatch):
     ran = []
-    monkeypatch.setattr(verb, "_run", lambda words: ran.append(words) or "--max-drop" not in words)
+    monkeypatch.setattr(verb, "_run", lambda words: ran.append(words) or "--max-accuracy-drop" not in words)
     monkeypatch.setattr(verb, "_layers", lambda model: 3)
     (tmp_path / "out").mkdir()
     monkeypatch.setattr(quickstart, "describe_answers", lambda path, layers: [])

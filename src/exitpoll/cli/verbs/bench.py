@@ -48,8 +48,8 @@ def bench(
         out: The folder for bench.json and bench.png; none by default.
     """
     from exitpoll.benchmark.timing import BATCH_SIZES, benchmark, load_in_runtimes
-    from exitpoll.cli.progress import progress_bars
     from exitpoll.cli.tables import benchmark_table
+    from exitpoll.data.bars import progress_bars
     from exitpoll.engine.inputs import read_texts
     from exitpoll.files import write_json
     from exitpoll.report.plots import draw_parts

@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING
 
 from exitpoll.cli.console import quieten_transformers, say
 from exitpoll.cli.options import MetricName, StrategyOrBest
-from exitpoll.decide.certificate import Risk
 
 if TYPE_CHECKING:
     from exitpoll.decide.policy import Policy
@@ -21,10 +20,10 @@ def calibrate(
     trace: Path,
     strategy: StrategyOrBest = "best",
     speedup: float | None = None,
-    max_drop: float | None = None,
     latency_ms: float | None = None,
+    max_disagreement: float | None = None,
+    max_accuracy_drop: float | None = None,
     confidence: float = 0.95,
-    risk: Risk = "disagreement",
     metric: MetricName | None = None,
     seed: int = 0,
     out: Path | None = None,
@@ -34,17 +33,19 @@ def calibrate(
     The policy is written to policy.json in the model folder. If the guarantee is not possible, the exit code is 1 and
     an existing policy is kept.
 
-    Example: exitpoll calibrate trec-bert --trace trec.calibration.safetensors --max-drop 0.02
+    Example: exitpoll calibrate trec-bert --trace trec.calibration.safetensors --max-disagreement 0.02
 
     Args:
         model: The model folder.
         trace: A trace of its calibration split.
         strategy: The strategy to calibrate; best searches all of them.
-        speedup: Goal: the best score at this speed-up in layers or above.
-        max_drop: Goal: the fastest policy whose risk is guaranteed to be at most this; 0.01 is one text in a hundred.
+        speedup: Goal: the best score at this speed-up in layers.
         latency_ms: Goal: the best score within this many milliseconds per text on average, one text at a time.
+        max_disagreement: Goal: the fastest policy that is guaranteed to answer as the full model does on all but this
+            share of texts; 0.01 is one text in a hundred. Needs no labels.
+        max_accuracy_drop: Goal: the fastest policy that is guaranteed to lose at most this much accuracy against the
+            full model; 0.01 is one point. Needs labels.
         confidence: The confidence of the guarantee.
-        risk: The risk that is bounded: the share of answers that differ from the full model's, or the loss of accuracy.
         metric: The metric to score by, for a speed-up or latency; the task's by default.
         seed: Seed of the random halves of the texts, one to search on and one to certify on.
         out: Where to write the policy, if not in the model folder.
@@ -64,10 +65,10 @@ def calibrate(
         recorded,
         strategy,
         speedup=speedup,
-        max_drop=max_drop,
         latency_ms=latency_ms,
+        max_disagreement=max_disagreement,
+        max_accuracy_drop=max_accuracy_drop,
         confidence=confidence,
-        risk=risk,
         metric=metric,
         seed=seed,
     )

@@ -37,7 +37,7 @@ def export(
         reading: Which columns to read.
         overwrite: Replace an older export.
     """
-    from exitpoll.cli.progress import progress_bars
+    from exitpoll.data.bars import progress_bars
     from exitpoll.engine.inputs import read_texts
     from exitpoll.engine.loading import load_model
     from exitpoll.export.export import export_model

@@ -50,7 +50,7 @@ def predict(
         resume: Continue a job that was interrupted.
         overwrite: Replace an older output.
     """
-    from exitpoll.cli.progress import progress_bars
+    from exitpoll.data.bars import progress_bars
     from exitpoll.decide.policy import Policy
     from exitpoll.engine.engine import Engine
     from exitpoll.engine.predict import predict_file

@@ -41,7 +41,7 @@ def record(
         batch_size: Texts in a batch.
         overwrite: Replace an older trace.
     """
-    from exitpoll.cli.progress import progress_bars
+    from exitpoll.data.bars import progress_bars
     from exitpoll.engine.inputs import read_texts
     from exitpoll.engine.loading import load_model
     from exitpoll.engine.record import record as record_trace

@@ -95,7 +95,7 @@ def reproduce(
 
 def _run(plan: Plan, out: Path, varied: str | None, *, with_tables: bool, with_figures: bool) -> None:
     """Execute a plan, write its tables and figures, and exit with code 1 if runs failed."""
-    from exitpoll.cli.progress import progress_bars
+    from exitpoll.data.bars import progress_bars
     from exitpoll.study.reproduce import reproduce as reproduce_plan
     from exitpoll.study.reproduce import write_figures
 

@@ -67,7 +67,7 @@ def train(
     """
     import torch
 
-    from exitpoll.cli.progress import progress_bars
+    from exitpoll.data.bars import progress_bars
     from exitpoll.data.splits import load_splits
     from exitpoll.models.pretrained import encoder_folder
     from exitpoll.models.tokenizer import load_tokenizer

@@ -1,20 +1,16 @@
-"""Progress bars in the terminal, and a line for every evaluation during training."""
+"""Progress bars in the terminal or a notebook, and a line for every evaluation during training."""
 
 from __future__ import annotations
 
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from typing import TYPE_CHECKING
 
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, TaskID, TextColumn, TimeRemainingColumn
 from rich.progress import Progress as Bars
 
-from exitpoll.report.wording import percent
-
-if TYPE_CHECKING:
-    from exitpoll.data.progress import OnProgress, Progress
+from exitpoll.data.progress import OnProgress, Progress
 
 
 @contextmanager
@@ -22,7 +18,8 @@ def progress_bars(console: Console) -> Iterator[OnProgress]:
     """Show a bar for every task that reports progress.
 
     Args:
-        console: Where to show them; if it is not a terminal, only the evaluations during training are printed.
+        console: Where to show them; if it is neither a terminal nor a notebook, only the evaluations during training
+            are printed.
 
     Yields:
         What to pass as `on_progress`.
@@ -34,7 +31,7 @@ def progress_bars(console: Console) -> Iterator[OnProgress]:
         TimeRemainingColumn(),
         TextColumn("{task.fields[details]}"),
         console=console,
-        disable=not console.is_terminal,
+        disable=not (console.is_terminal or console.is_jupyter),
     )
     tasks: dict[str, TaskID] = {}
     printed: dict[str, Sequence[float]] = {}
@@ -61,7 +58,7 @@ def _details(progress: Progress, seconds: float) -> str:
     if progress.loss is not None:
         parts.append(f"loss {progress.loss:.3f}")
     if progress.exit_scores is not None:
-        parts.append(f"exits {' '.join(map(percent, progress.exit_scores))}")
+        parts.append("exits " + " ".join(f"{100 * score:.1f}" for score in progress.exit_scores))
     if progress.mean_depth is not None:
         parts.append(f"{progress.done / max(1e-9, seconds):.0f} texts/s")
         parts.append(f"mean depth {progress.mean_depth:.2f}")
