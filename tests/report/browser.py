@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import fcntl
 import json
 import os
 import shutil
@@ -100,18 +101,30 @@ KEYS = {"ArrowRight": 39, "ArrowLeft": 37, "Home": 36, "End": 35, "Enter": 13}
 
 @contextmanager
 def start(profile):
-    """Start a browser with a profile folder of its own, and end it."""
-    commands, written = os.pipe()
-    read, replies = os.pipe()
+    """Start a browser with a profile folder of its own, and end it; it reads from descriptor 3 and writes to 4."""
     flags = ("--headless=new", "--no-sandbox", "--disable-gpu", "--hide-scrollbars", "--no-first-run")
-    shell = f'exec "$@" 3<&{commands} 4>&{replies}'
-    command = ["sh", "-c", shell, "sh", CHROMIUM, *flags, "--remote-debugging-pipe", f"--user-data-dir={profile}"]
-    process = subprocess.Popen(command, pass_fds=(commands, replies), stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    (commands, sending), (receiving, replies) = _pipe(), _pipe()
+    process = subprocess.Popen(
+        [CHROMIUM, *flags, "--remote-debugging-pipe", f"--user-data-dir={profile}"],
+        preexec_fn=lambda: (os.dup2(commands, 3), os.dup2(replies, 4)),
+        pass_fds=(3, 4),
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
+    )
     os.close(commands)
     os.close(replies)
-    with os.fdopen(written, "wb") as sending, os.fdopen(read, "rb") as receiving:
+    with os.fdopen(sending, "wb") as writer, os.fdopen(receiving, "rb") as reader:
         try:
-            yield Browser(sending, receiving)
+            yield Browser(writer, reader)
         finally:
             process.terminate()
             process.wait(20)
+
+
+def _pipe():
+    """Make a pipe whose descriptors are neither 3 nor 4."""
+    ends = os.pipe()
+    moved = tuple(fcntl.fcntl(end, fcntl.F_DUPFD_CLOEXEC, 10) for end in ends)
+    for end in ends:
+        os.close(end)
+    return moved

@@ -149,8 +149,8 @@ def paired_difference(first: NDArray, second: NDArray) -> Estimate:
 
 def _length_bins(lengths: NDArray) -> dict[str, NDArray]:
     """Sort texts into bins of about equal size by their length: which texts are in a bin, by its name."""
-    quantiles = np.quantile(lengths, np.linspace(0, 1, LENGTH_BINS + 1)[1:], method="higher")
-    tops = np.unique(quantiles).astype(int)  # the longest of every bin
+    ends = -(-len(lengths) * np.arange(1, LENGTH_BINS + 1) // LENGTH_BINS) - 1  # rounded up
+    tops = np.unique(np.sort(lengths)[ends])  # the longest of every bin
     bin_of = np.searchsorted(tops, lengths)
     lows = [int(lengths[bin_of == number].min()) for number in range(len(tops))]
     names = [str(top) if low == top else f"{low} to {top}" for low, top in zip(lows, tops, strict=True)]

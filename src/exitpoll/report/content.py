@@ -25,7 +25,7 @@ from exitpoll.report.breakdowns import Decided, by_class, by_length, confusion_m
 from exitpoll.report.curves import curves_data
 from exitpoll.report.exits import describe_static, exit_scores, reliability_data, static_rows
 from exitpoll.report.slider import Slider, slide
-from exitpoll.report.texts import MOST_TEXTS, text_table
+from exitpoll.report.texts import TextTable, text_table
 from exitpoll.report.tiles import points, tiles_of
 from exitpoll.report.wording import describe_calibration, note_not_finite, note_same_texts, percent, verdict
 
@@ -71,6 +71,11 @@ class Report:
         return slide(self.scored, self.policy, self.comparison.curves)
 
     @cached_property
+    def table(self) -> TextTable:
+        """The texts one by one."""
+        return text_table(self.texts, self.trace, self.policy, self.label_names)
+
+    @cached_property
     def exit_scores(self) -> dict[str, NDArray]:
         """Every exit's scores, (exits,)."""
         return exit_scores(self.scored, self.evaluation)
@@ -100,7 +105,7 @@ def page_data(report: Report) -> JsonObject:
         "reliability": reliability_data(report.scored, report.decided.policy),
         "agreement": [] if report.regression else (1 - disagreement(report.trace)).round(3).tolist(),
         "parts": [] if report.benchmark is None else _parts(report.benchmark),
-        "texts": text_table(report.texts, report.trace, report.policy, report.label_names),
+        "texts": report.table,
     }
 
 
@@ -152,7 +157,7 @@ def page_content(report: Report) -> JsonObject:
         "verdict": verdict(evaluation, policy),
         "metric": evaluation.metric,
         "count": evaluation.texts,
-        "shown": min(evaluation.texts, MOST_TEXTS),
+        "shown": len(report.table["text"]),
         "slider": report.slider,
         "static": describe_static(evaluation, trace.exit_layers),
         "rows": evaluation.rows,

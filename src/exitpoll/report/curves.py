@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -43,7 +44,7 @@ def best_front(comparison: Comparison) -> Front:
     return _front("best of all strategies", comparison.curves)
 
 
-def _front(name: str, curves: list[Curve] | tuple[Curve, ...]) -> Front:
+def _front(name: str, curves: Sequence[Curve]) -> Front:
     """Join curves to a front."""
     speedup = np.concatenate([curve.speedup for curve in curves])
     score = np.concatenate([curve.score for curve in curves])
