@@ -55,6 +55,7 @@ def test_every_row_is_written_with_its_prediction(engine, source, tmp_path, kind
     assert [row["label"] for row in rows] == [row[1] for row in ROWS]
     assert [row["predicted"] for row in rows] == [prediction.label for prediction in expected]
     assert [int(row["depth"]) for row in rows] == [prediction.depth for prediction in expected]
+    assert [float(row["probability"]) for row in rows] == [round(prediction.probability, 6) for prediction in expected]
     assert done.rows == 50
     assert done.mean_depth == pytest.approx(np.mean([prediction.depth for prediction in expected]))
     assert [progress.done for progress in seen] == [8, 16, 24, 32, 40, 48, 50]
@@ -276,7 +277,7 @@ class TestErrors:
             list(predict_lines(engine, ["good film", "a\udcff"]))
         rows = [json.loads(line) for line in predict_lines(engine, ["good", "\udcff", "bad"], 2, on_error="skip")]
         assert [row["predicted"] is None for row in rows] == [False, True, False]
-        with pytest.raises(InputError, match="batch_size 0 must be at least 1"):
+        with pytest.raises(InputError, match="batch_size 0 must be an integer, at least 1"):
             list(predict_lines(engine, ["good film"], 0))
 
     def test_columns_that_predictions_need(self, engine, tmp_path):
