@@ -5,7 +5,8 @@ from __future__ import annotations
 import numpy as np
 
 from exitpoll import Policy, Trace
-from exitpoll.benchmark.timing import Benchmark, Breakdown, Timing, Way
+from exitpoll.benchmark.parts import Breakdown
+from exitpoll.benchmark.timing import Benchmark, Timing, Way
 from exitpoll.report.html import build_report
 
 LAYERS = (1, 2, 4)
@@ -41,7 +42,7 @@ def benchmark():
         ("onnx", Way.ENGINE): 0.8,
     }
     timings = [
-        Timing(runtime, way, size, value, 4.0, 2.0 / value, 1.0, 1.0)
+        Timing(runtime, way, size, value, 4.0, 2.0 / value, 1.0, 1.0, (1.5 * value, value))
         for size in (1, 32)
         for (runtime, way), value in milliseconds.items()
     ]

@@ -6,40 +6,35 @@ from dataclasses import replace
 
 import pytest
 
-from exitpoll.benchmark.timing import Breakdown, Way
-from exitpoll.report.clock import batch_sizes, factors_of, fastest, time_by_part, timing_rows
+from exitpoll.benchmark.parts import Breakdown
+from exitpoll.benchmark.timing import Way
+from exitpoll.report.clock import batch_sizes, fastest, gains_of, time_by_part, timing_rows
 from tests.report.samples import benchmark
 
 
-def test_both_factors_at_every_batch_size():
-    factors = factors_of(benchmark())
-    assert [(row.runtime, row.batch_size) for row in factors] == [
+def test_both_gains_at_every_batch_size():
+    gains = gains_of(benchmark())
+    assert [(gain.runtime, gain.batch_size) for gain in gains] == [
         ("torch", 1),
         ("torch", 32),
         ("onnx", 1),
         ("onnx", 32),
     ]
-    torch, onnx = factors[1], factors[3]
-    assert (torch.baseline, torch.by_runtime, torch.by_exits) == (Way.PLAIN, 1.0, 1.6)
-    assert (onnx.baseline, onnx.by_runtime, onnx.by_exits) == (Way.SINGLE_GRAPH, 2.0, 1.25)
+    torch, onnx = gains[1], gains[3]
+    assert (torch.without_exits.value, torch.by_exits.value) == (1.0, 1.6)
+    assert (onnx.without_exits.value, onnx.by_exits.value) == (2.0, 1.25)
 
 
 def test_their_product_is_the_speed_in_the_table():
     given = benchmark()
     speeds = {(row.runtime, size): speed for row in timing_rows(given) if row.way == Way.ENGINE
               for size, speed in zip(batch_sizes(given), row.speeds, strict=True)}  # fmt: skip
-    for row in factors_of(given):
-        assert row.by_runtime * row.by_exits == pytest.approx(speeds[row.runtime, row.batch_size])
+    for gain in gains_of(given):
+        assert gain.without_exits.value * gain.by_exits.value == pytest.approx(speeds[gain.runtime, gain.batch_size])
 
 
 def test_the_fastest_is_that_of_the_least_time():
     assert fastest(benchmark()).runtime == "onnx"
-
-
-def test_a_runtime_without_a_full_graph_is_compared_with_all_layers():
-    given = benchmark()
-    timings = [timing for timing in given.timings if timing.way != Way.SINGLE_GRAPH]
-    assert factors_of(replace(given, timings=timings))[3].baseline == Way.FULL_DEPTH
 
 
 def test_parts_add_up_to_the_time_in_the_tables():

@@ -5,22 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from exitpoll.benchmark.timing import Benchmark, Breakdown, Timing, Way
+from exitpoll.benchmark.parts import Breakdown
+from exitpoll.benchmark.timing import Benchmark, Gain, Way
 
 WAYS = tuple(way for way in Way if way != Way.NO_REFILL)  # as the page orders them
-WITHOUT_EXITS = (Way.SINGLE_GRAPH, Way.PLAIN, Way.FULL_DEPTH)  # the first that was timed in a runtime is its baseline
-
-
-@dataclass(frozen=True)
-class Factors:
-    """Why the engine is faster than plain transformers at one batch size: the runtime, and early exit on top of it."""
-
-    runtime: str
-    batch_size: int
-    baseline: Way  # how the full model was run in this runtime
-    by_runtime: float  # times as fast as plain transformers is the full model in this runtime
-    by_exits: float  # times as fast as that is the engine
-    milliseconds: float  # of the engine, a text
 
 
 @dataclass(frozen=True)
@@ -49,40 +37,16 @@ def timing_rows(benchmark: Benchmark) -> list[TimingRow]:
     ]
 
 
-def factors_of(benchmark: Benchmark) -> list[Factors]:
-    """Separate what a runtime gains from what exits add, for every runtime and batch size.
-
-    Args:
-        benchmark: What was timed.
-
-    Returns:
-        The factors, whose product is the engine's speed over plain transformers.
-    """
-    timings = {(timing.runtime, timing.batch_size, timing.way): timing for timing in benchmark.timings}
-    factors = []
-    for (runtime, batch_size, way), timing in timings.items():
-        baselines = [timings[key] for known in WITHOUT_EXITS if (key := (runtime, batch_size, known)) in timings]
-        if way == Way.ENGINE and baselines:
-            factors.append(_factors(timing, baselines[0]))
-    runtimes = list(dict.fromkeys(factor.runtime for factor in factors))
-    return sorted(factors, key=lambda factor: (runtimes.index(factor.runtime), factor.batch_size))
+def gains_of(benchmark: Benchmark) -> list[Gain]:
+    """Return what every runtime gains without exits and what early exit adds, by runtime and batch size."""
+    runtimes = list(dict.fromkeys(gain.runtime for gain in benchmark.gains))
+    return sorted(benchmark.gains, key=lambda gain: (runtimes.index(gain.runtime), gain.batch_size))
 
 
-def _factors(engine: Timing, baseline: Timing) -> Factors:
-    """Divide the times of the engine and of the full model in the same runtime."""
-    return Factors(
-        engine.runtime,
-        engine.batch_size,
-        baseline.way,
-        baseline.against_plain,
-        baseline.milliseconds / engine.milliseconds,
-        engine.milliseconds,
-    )
-
-
-def fastest(benchmark: Benchmark) -> Factors:
-    """Return the factors of the runtime and batch size that take the least time a text."""
-    return min(factors_of(benchmark), key=lambda factors: factors.milliseconds)
+def fastest(benchmark: Benchmark) -> Gain:
+    """Return the gains of the runtime and batch size in which the engine takes the least time a text."""
+    times = _engine_milliseconds(benchmark)
+    return min(benchmark.gains, key=lambda gain: times[gain.runtime, gain.batch_size])
 
 
 def time_by_part(benchmark: Benchmark) -> list[Breakdown]:
@@ -97,16 +61,18 @@ def time_by_part(benchmark: Benchmark) -> list[Breakdown]:
     Returns:
         Milliseconds a text by part, which add up to the engine's, for every runtime and batch size that was timed.
     """
-    engine = {
-        (timing.runtime, timing.batch_size): timing.milliseconds
-        for timing in benchmark.timings
-        if timing.way == Way.ENGINE
-    }
+    engine = _engine_milliseconds(benchmark)
     return [
         _scaled(breakdown, engine[breakdown.runtime, breakdown.batch_size])
         for breakdown in benchmark.breakdowns
         if (breakdown.runtime, breakdown.batch_size) in engine
     ]
+
+
+def _engine_milliseconds(benchmark: Benchmark) -> dict[tuple[str, int], float]:
+    """Return the engine's time a text by runtime and batch size."""
+    timings = (timing for timing in benchmark.timings if timing.way == Way.ENGINE)
+    return {(timing.runtime, timing.batch_size): timing.milliseconds for timing in timings}
 
 
 def _scaled(breakdown: Breakdown, milliseconds: float) -> Breakdown:

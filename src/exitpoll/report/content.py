@@ -11,7 +11,7 @@ from functools import cached_property
 import numpy as np
 from numpy.typing import NDArray
 
-from exitpoll.benchmark.timing import Benchmark, Way
+from exitpoll.benchmark.timing import Benchmark, Gain, Way
 from exitpoll.data.batching import Text
 from exitpoll.decide.analysis import disagreement, static_exit
 from exitpoll.decide.compare import Comparison
@@ -217,8 +217,8 @@ def _errors(report: Report) -> JsonObject:
     }
 
 
-def _fastest(report: Report) -> clock.Factors | None:
-    """Return the wall-clock factors of the fastest way to run the model, if it was timed."""
+def _fastest(report: Report) -> Gain | None:
+    """Return the gains of the fastest way to run the model, if it was timed."""
     return None if report.benchmark is None else clock.fastest(report.benchmark)
 
 
@@ -228,6 +228,6 @@ def _wall_clock(benchmark: Benchmark | None) -> JsonObject:
         "benchmark": benchmark,
         "batch_sizes": [] if benchmark is None else clock.batch_sizes(benchmark),
         "timings": [] if benchmark is None else clock.timing_rows(benchmark),
-        "factors": [] if benchmark is None else clock.factors_of(benchmark),
+        "gains": [] if benchmark is None else clock.gains_of(benchmark),
         "parts": [] if benchmark is None else clock.time_by_part(benchmark),
     }

@@ -5,11 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from exitpoll.benchmark.timing import Way
+from exitpoll.benchmark.timing import Gain, Ratio
 from exitpoll.decide.certificate import Guarantee
 from exitpoll.decide.evaluate import Evaluation
 from exitpoll.decide.policy import Policy
-from exitpoll.report.clock import Factors
 from exitpoll.report.wording import percent
 
 
@@ -23,20 +22,20 @@ class Tile:
     mood: str = ""  # "good", "bad" or "open" for a verdict
 
 
-def tiles_of(evaluation: Evaluation, policy: Policy, layers: int, factors: Factors | None) -> list[Tile]:
+def tiles_of(evaluation: Evaluation, policy: Policy, layers: int, gain: Gain | None) -> list[Tile]:
     """Summarize a report.
 
     Args:
         evaluation: What was measured.
         policy: The policy.
         layers: Of the full model.
-        factors: Wall-clock time, if it was measured.
+        gain: Wall-clock time, if it was measured.
 
     Returns:
         The tiles, the most important first.
     """
     tiles = [_cost(evaluation), _guarantee(evaluation, policy), _speedup(evaluation, layers)]
-    return tiles if factors is None else [*tiles, _wall_clock(factors)]
+    return tiles if gain is None else [*tiles, _wall_clock(gain)]
 
 
 def points(share: float) -> str:
@@ -90,14 +89,19 @@ def _speedup(evaluation: Evaluation, layers: int) -> Tile:
     return Tile("Speed-up in layers", [(f"{speedup:.2f} ×", what)], ["layers are not time: see wall-clock time"])
 
 
-def _wall_clock(factors: Factors) -> Tile:
+def _wall_clock(gain: Gain) -> Tile:
     """State what the runtime and what early exit save, never mixed."""
-    by_runtime = f"from {factors.runtime} without exits, over plain transformers"
-    if factors.baseline == Way.PLAIN:
-        by_runtime = f"from the runtime: plain transformers runs in {factors.runtime} too"
-    values = [(f"{factors.by_exits:.2f} ×", "from early exit"), (f"{factors.by_runtime:.2f} ×", by_runtime)]
-    return Tile(
-        "Wall-clock speed-up",
-        values,
-        [f"both at batch size {factors.batch_size}, {factors.milliseconds:.3g} ms a text"],
-    )
+    values = [
+        (f"{gain.by_exits.value:.2f} ×", f"by early exit ({_range(gain.by_exits)})"),
+        (
+            f"{gain.without_exits.value:.2f} ×",
+            f"by running all layers in {gain.runtime} ({_range(gain.without_exits)})",
+        ),
+    ]
+    details = [f"both at batch size {gain.batch_size}; in brackets, the range over the rounds"]
+    return Tile("Wall-clock speed-up", values, details)
+
+
+def _range(ratio: Ratio) -> str:
+    """Format the range of a ratio."""
+    return f"{ratio.low:.2f} to {ratio.high:.2f}"
