@@ -57,6 +57,7 @@ def test_every_row_is_written_with_its_prediction(engine, source, tmp_path, kind
     assert [row["label"] for row in rows] == [row[1] for row in ROWS]
     assert [row["predicted"] for row in rows] == [prediction.label for prediction in expected]
     assert [int(row["depth"]) for row in rows] == [prediction.depth for prediction in expected]
+    assert [float(row["probability"]) for row in rows] == [round(prediction.probability, 6) for prediction in expected]
     assert done.rows == 50
     assert done.mean_depth == pytest.approx(np.mean([prediction.depth for prediction in expected]))
     assert [progress.done for progress in seen] == [8, 16, 24, 32, 40, 48, 50]
@@ -309,7 +310,7 @@ class TestErrors:
             list(predict_lines(engine, ["good film", "a\udcff"]))
         rows = [json.loads(line) for line in predict_lines(engine, ["good", "\udcff", "bad"], 2, on_error="skip")]
         assert [row["predicted"] is None for row in rows] == [False, True, False]
-        with pytest.raises(InputError, match="batch_size 0 must be at least 1"):
+        with pytest.raises(InputError, match="batch_size 0 must be an integer, at least 1"):
             list(predict_lines(engine, ["good film"], 0))
 
     def test_columns_that_predictions_need(self, engine, tmp_path):
@@ -396,20 +397,20 @@ def test_other_kinds_of_files(engine, tmp_path, kind):
 
 def test_the_verb(run, model_folder, source, tmp_path, monkeypatch):
     out = tmp_path / "out.csv"
-    code, printed, err = run("predict", model_folder, "--input", source, "--output", out)
+    code, printed, err = run("predict", model_folder, "--data", source, "--out", out)
     assert code == 0, err
     assert f"wrote {out}: 50 rows, mean depth 3.00 of 3 layers" in printed
-    code, _, err = run("predict", model_folder, "--input", source, "--output", out)
+    code, _, err = run("predict", model_folder, "--data", source, "--out", out)
     assert (code, "exists already" in err) == (2, True)
-    code, _, err = run("predict", model_folder, "--input", source)
-    assert (code, "--output" in err) == (2, True)
+    code, _, err = run("predict", model_folder, "--data", source)
+    assert (code, "--out" in err) == (2, True)
     monkeypatch.setattr("sys.stdin", io.StringIO("good film\n"))
-    code, printed, err = run("predict", model_folder, "--input", "-")
+    code, printed, err = run("predict", model_folder, "--data", "-")
     assert code == 0, err
     assert json.loads(printed)["text"] == "good film"
 
 
 def test_standard_input_is_answered_on_standard_output_alone(run, model_folder, tmp_path):
-    code, _, error = run("predict", model_folder, "--input", "-", "--output", tmp_path / "out.csv")
+    code, _, error = run("predict", model_folder, "--data", "-", "--out", tmp_path / "out.csv")
     assert code == 2
-    assert "leave out --output, or name a file" in error
+    assert "leave out --out, or name a file" in error

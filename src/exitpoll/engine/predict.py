@@ -22,13 +22,15 @@ from exitpoll.data.progress import OnProgress, Progress, ignore
 from exitpoll.data.readers import check_known, notes_on, read_rows
 from exitpoll.data.rows import Row, checked
 from exitpoll.data.writers import WRITERS, check_kind, finish
-from exitpoll.engine.engine import Engine, Prediction, check_text
+from exitpoll.engine.arguments import to_integer, to_text
+from exitpoll.engine.engine import Engine, Prediction
 from exitpoll.errors import InputError
-from exitpoll.files import read_json, write_json
+from exitpoll.files import locked, read_json, write_json
 
 BLOCK = 8192  # rows that are predicted and written together
 
 PREDICTED = ("predicted", "probability", "depth")  # columns of the output
+DIGITS = 6  # of probabilities
 ERROR = "error"  # and the column of messages, where rows with errors are skipped
 
 OnError = Literal["stop", "skip"]
@@ -86,24 +88,20 @@ def predict_file(
         "runtime": engine.runtime.name,
         **(about or {}),
     }
-    job = _Job(out, identity, resume=resume)
-    rows = read_rows(source)
-    if on_error == "stop":
-        rows = checked(rows)
-    for _ in islice(rows, job.counts.rows):  # predicted before the interruption
-        pass
-    with job.open() as file, job.removed_if_empty():
-        while block := list(islice(rows, BLOCK)):
-            if job.layout is None:
-                job.layout = _layout(block, text_column, pair_column, on_error, is_fixed=_has_fixed_columns(out))
-            outcomes = _predict(engine, block, job.layout, batch_size, on_error)
-            records = [_record(row, outcome, job.layout) for row, outcome in zip(block, outcomes, strict=True)]
-            file.write(WRITERS[out.suffix.lower()](records, job.layout.columns, not job.counts.rows).encode("utf-8"))
-            job.count(file, outcomes)
-            on_progress(Progress("predicting", job.counts.rows, mean_depth=job.counts.mean_depth))
-        if not job.counts.rows:
-            raise InputError(f"'{source}' has no rows")
-    job.publish()
+    with locked(out, "predict"):
+        job = _Job(out, identity, resume=resume)
+        with job.open() as file, job.removed_if_empty():
+            for block in _blocks(source, on_error, done=job.counts.rows):
+                if job.layout is None:
+                    job.layout = _layout(block, text_column, pair_column, on_error, is_fixed=_has_fixed_columns(out))
+                outcomes = _predict(engine, block, job.layout, batch_size, on_error)
+                records = [_record(row, outcome, job.layout) for row, outcome in zip(block, outcomes, strict=True)]
+                file.write(WRITERS[out.suffix.lower()](records, job.layout.columns, not job.counts.rows).encode())
+                job.count(file, outcomes)
+                on_progress(Progress("predicting", job.counts.rows, mean_depth=job.counts.mean_depth))
+            if not job.counts.rows:
+                raise InputError(f"'{source}' has no rows")
+        job.publish()
     counts = job.counts
     return Summary(counts.rows, counts.skipped, counts.broken, counts.mean_depth, notes_on(source))
 
@@ -130,8 +128,7 @@ def predict_lines(
     Yields:
         A line of JSON for every text, in their order, with all fields of its row.
     """
-    if batch_size < 1:
-        raise InputError(f"batch_size {batch_size} must be at least 1")
+    batch_size = to_integer("batch_size", batch_size)
     rows = read_texts_or_objects(lines)
     if on_error == "stop":
         rows = checked(rows)
@@ -155,6 +152,14 @@ def _check_paths(source: Path, out: Path) -> None:
 
 
 # ---- rows -----------------------------------------------------------------------------------------------------------
+
+
+def _blocks(source: Path, on_error: OnError, done: int) -> Iterator[list[Row]]:
+    """Read the rows of a file in blocks, without those that were predicted before an interruption."""
+    rows = read_rows(source)
+    rows = islice(checked(rows) if on_error == "stop" else rows, done, None)
+    while block := list(islice(rows, BLOCK)):
+        yield block
 
 
 @dataclass(frozen=True)
@@ -218,7 +223,7 @@ def _problem_of(row: Row, text: object) -> str | None:
     if row.problem is not None:
         return row.problem
     try:
-        check_text(row.place, text)
+        to_text(row.place, text)
     except InputError as error:
         return str(error)
     return None
@@ -236,10 +241,16 @@ def _record(row: Row, outcome: Prediction | str, layout: _Layout) -> dict[str, o
             )
     if isinstance(outcome, str):
         return {**row.values, **dict.fromkeys(PREDICTED), ERROR: outcome}
-    has_none = isinstance(outcome.probability, float) and math.isnan(outcome.probability)  # as for a value
-    predicted = (outcome.label, None if has_none else outcome.probability, outcome.depth)
+    predicted = (outcome.label, _rounded(outcome.probability), outcome.depth)
     record = {**row.values, **dict(zip(PREDICTED, predicted, strict=True))}
     return {**record, ERROR: None} if ERROR in layout.columns else record
+
+
+def _rounded(probability: float | dict[str, float]) -> float | dict[str, float] | None:
+    """Round probabilities to six digits; None for a value, which has none."""
+    if isinstance(probability, dict):
+        return {name: round(share, DIGITS) for name, share in probability.items()}
+    return None if math.isnan(probability) else round(probability, DIGITS)
 
 
 # ---- jobs -----------------------------------------------------------------------------------------------------------
