@@ -274,9 +274,10 @@ def _count_copies(texts: Texts) -> int:
 
 def _absent_notes(splits: Splits) -> list[str]:
     """Name the classes of which there is no training text."""
-    if splits.problem_type != SINGLE_LABEL:
+    labels = splits.train.labels
+    if splits.problem_type != SINGLE_LABEL or labels is None:
         return []
-    present = set(np.unique(splits.train.labels).tolist())
+    present = set(np.unique(labels).tolist())
     absent = ", ".join(name for number, name in enumerate(splits.label_names) if number not in present)
     return [f"no training text has the label: {shorten(absent, 200)}"] if absent else []
 
