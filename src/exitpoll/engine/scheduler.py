@@ -49,6 +49,7 @@ class Departure:
     answer: NDArray  # (texts,), or (texts, classes)
     probability: NDArray
     is_finite: NDArray  # (texts,) whether the head's logits are finite
+    logits: NDArray  # (texts, classes) of the head at that exit
 
 
 @dataclass
@@ -166,7 +167,7 @@ class Scheduler:
             logits = group.history[leaving, number]
             probability = probability_of(logits, answer, self.policy.problem_type)
             is_finite = np.isfinite(logits).all(axis=1)
-            departures.append(Departure(group.numbers[leaving], number, answer, probability, is_finite))
+            departures.append(Departure(group.numbers[leaving], number, answer, probability, is_finite, logits))
         return departures, stays
 
     def _exits_of(self, group: _Group) -> list[tuple[int, NDArray | None]]:

@@ -252,7 +252,7 @@ def _summary(job: Job, result: Trained, scores: dict[str, SplitScores]) -> Train
     return TrainingSummary(
         exitpoll=version("exitpoll"),
         settings=asdict(job.settings),
-        source={"fingerprint": fingerprint_of(job.model), "runtime": runtime_name(job.model.dtype)},
+        source={"fingerprint": fingerprint_of(job.model, job.tokenizer), "runtime": runtime_name(job.model.dtype)},
         encoder=_encoder_name(job.model),
         data=job.splits.source,
         pairs=job.splits.is_pairs,

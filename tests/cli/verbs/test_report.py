@@ -25,7 +25,7 @@ def test_by_texts_or_by_their_trace(run, refused, arguments, model, tmp_path):
     code, printed, _ = run("report", *arguments)
     assert code == 0
     assert "report.html" in printed
-    assert len(data_of(model / "report" / "report.html")["rows"]) == 40
+    assert len(data_of(model / "report" / "report.html")["texts"]["text"]) == 40
     trace = ("--trace", tmp_path / "t.safetensors")
     run("record", *arguments, "--split", "test", "--out", trace[1])
     code, _, _ = run("report", *arguments, *trace, "--out", tmp_path / "again")
