@@ -120,22 +120,3 @@ def texts_needed(risk: str, limit: float, confidence: float) -> int:
         middle = (low + high) // 2
         low, high = (low, middle) if would_do(middle) else (middle, high)
     return high
-
-
-def allowed_share(texts: int, limit: float, confidence: float) -> float:
-    """Compute the highest measured share of losses from which a limit still follows.
-
-    Args:
-        texts: How many texts are tested on.
-        limit: The risk to be refuted.
-        confidence: How sure the bound is to be.
-
-    Returns:
-        The share, by the exact binomial test; 0 where no loss is allowed, or there are too few texts for any guarantee.
-    """
-    from scipy.stats import binom
-
-    if not texts:
-        return 0.0
-    # The count at which the distribution function reaches 1 − confidence is the first that is not refuted.
-    return max(float(binom.ppf(1 - confidence, texts, limit)) - 1, 0.0) / texts

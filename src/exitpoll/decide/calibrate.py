@@ -1,51 +1,19 @@
-"""From a trace to a policy: for a speed-up, for a latency, or for a risk that is bounded with a stated confidence.
-
-The guarantee is Learn-then-Test (Angelopoulos et al., 2021) with a fixed sequence: policies are tested one after
-another, the most cautious first, against the hypothesis that the risk is above the limit, and testing stops at the
-first that cannot be rejected. As long as the order of the policies does not depend on the texts they are tested on, the
-probability that the chosen one breaks the limit is at most 1 − confidence, whatever the model, for texts drawn as the
-calibration texts were. A single strategy is tested over a grid of thresholds fixed beforehand, on all texts. Several
-strategies, or one that must be fitted, are searched on one half of the texts for the front of risk against speed-up,
-and that front is tested on the other half (Pareto Testing, Laufer-Goldshtein et al., 2023). To search all strategies
-is only worth half of the texts if there are many: with fewer, "best" is one strategy, fixed beforehand.
-"""
+"""From a trace to a policy: for a speed-up, for a latency, or for a guarantee with a stated confidence."""
 
 from __future__ import annotations
 
-from dataclasses import replace
-
-import numpy as np
-from numpy.typing import NDArray
-
-from exitpoll.decide.analysis import static_exit
-from exitpoll.decide.bounds import allowed_share, texts_needed
-from exitpoll.decide.certificate import (
-    ASKED,
-    Certificate,
-    Goal,
-    Guarantee,
-    Latency,
-    Source,
-    Speedup,
-    StaticExit,
-)
-from exitpoll.decide.evaluate import measure
-from exitpoll.decide.fitting import candidates, variants
-from exitpoll.decide.guarantee import certify
-from exitpoll.decide.metrics import MULTI_LABEL, REGRESSION
+from exitpoll.decide.certificate import ASKED, Goal, Guarantee, Latency, Speedup
+from exitpoll.decide.guarantee import with_certificate
 from exitpoll.decide.policy import Policy
-from exitpoll.decide.scoring import Scored, labelled_by_full_model, to_score
+from exitpoll.decide.proof import prove
 from exitpoll.decide.shift import Profile
+from exitpoll.decide.speed import best_within
 from exitpoll.decide.strategies import strategy_named
-from exitpoll.decide.sweep import POINTS, Curve, best_point, closest_point, curve_of, front_of, sweep
 from exitpoll.decide.trace import Trace
 from exitpoll.errors import InputError
 from exitpoll.files import JsonObject
 
-LEAST_TEXTS = 20  # to calibrate a guarantee on
 MOST_TRAINED_ON = 0.05  # share of the texts that the model may have been trained on
-FIXED = "max_prob"  # the strategy that "best" is with few texts: none that needs no search is better on all tasks
-WORTH_SEARCHING = 0.8  # the least that half of the texts must allow of the risk that all of them allow
 
 
 def calibrate(
@@ -131,17 +99,11 @@ def calibrate_for(
     if isinstance(goal, Guarantee):
         if metric is not None:
             raise InputError(f"metric '{metric}' is for a speed-up or latency, and the goal is a guarantee")
-        policy = _certified(trace, strategy, goal, seed)
+        policy = prove(trace, strategy, goal, seed)
     else:
-        policy = _best_within(trace, strategy, goal, metric)
-    assert policy.certificate is not None
-    certificate = replace(
-        policy.certificate,
-        asked=_asked(strategy),
-        trained_on=trace.trained_on,
-        profile=Profile.of(policy.decide(trace), trace.lengths),
-    )
-    return replace(policy, certificate=certificate)
+        policy = best_within(trace, None if strategy == "best" else [strategy], goal, metric)
+    profile = Profile.of(policy.decide(trace), trace.lengths)
+    return with_certificate(policy, asked=_asked(strategy), trained_on=trace.trained_on, profile=profile)
 
 
 def _check_not_trained_on(trace: Trace) -> None:
@@ -161,176 +123,3 @@ def _asked(strategy: str | Policy) -> str | JsonObject:
         return strategy
     plain = strategy.to_dict()
     return {name: plain[name] for name in ASKED}
-
-
-def _searched(strategy: str | Policy) -> list[str | Policy] | None:
-    """Return which strategies to try; None for all."""
-    return None if strategy == "best" else [strategy]
-
-
-# ---- a speed-up or a latency ----------------------------------------------------------------------------------------
-
-
-def _best_within(trace: Trace, strategy: str | Policy, goal: Speedup | Latency, metric: str | None) -> Policy:
-    """Take the best point that is fast enough; without labels, by agreement with the full model."""
-    if isinstance(goal, Speedup):
-        costs = np.asarray(trace.exit_layers, dtype=np.float64)
-        least = goal.at_least
-    else:
-        costs = np.asarray(milliseconds(trace), dtype=np.float64)
-        least = costs[-1] / goal.at_most_ms
-    scored = to_score(trace, metric)
-    curves = sweep(trace, _searched(strategy), metric=metric, costs=list(costs), near=least)
-    best = _choose_point(scored, curves, least)
-    if best is None:
-        raise InputError(_out_of_reach(goal, costs))
-    curve, point = best
-    policy = curve.policy_at(point)
-    certificate = Certificate(
-        goal,
-        len(trace),
-        round(float(curve.speedup[point]), 4),
-        Source.of(trace.about),
-        metric=scored.name,
-        score=round(float(curve.score[point]), 6),
-        full_score=round(scored.full_score, 6),
-        static=_best_static(scored, costs, least),
-    )
-    if isinstance(goal, Latency):
-        certificate = replace(
-            certificate,
-            latency_ms=round(float(costs[-1] / curve.speedup[point]), 4),
-            speedup=round(policy.decide(trace).speedup, 4),
-        )
-    return replace(policy, certificate=certificate)
-
-
-def _choose_point(scored: Scored, curves: list[Curve], least: float) -> tuple[Curve, int] | None:
-    """Take the best strategy at the goal itself, and a faster point only where it is significantly better.
-
-    The best score at the goal or anything faster would often be a fast one that happens to look better on these texts.
-    """
-    closest, best = closest_point(curves, least), best_point(curves, least)
-    if closest is None or best is None:
-        return None
-    at_goal, faster = (curve.policy_at(point).decide(scored.trace) for curve, point in (closest, best))
-    _, lost = measure(scored.trace, at_goal, faster, metric=scored.metric)
-    return best if lost.sign > 0 else closest
-
-
-def _best_static(scored: Scored, costs: NDArray, least: float) -> StaticExit | None:
-    """Return the best static exit that reaches the goal; None where none does."""
-    trace, exits = scored.trace, []
-    for number, layer in enumerate(trace.exit_layers):
-        if costs[-1] / costs[number] >= least:
-            decisions = static_exit(trace, number)
-            exits.append(StaticExit(int(layer), round(decisions.speedup, 4), round(decisions.score(scored.metric), 6)))
-    return max(exits, key=lambda static: static.score, default=None)
-
-
-def _out_of_reach(goal: Speedup | Latency, costs: NDArray) -> str:
-    """Describe a goal that even leaving at the first exit does not reach."""
-    if isinstance(goal, Speedup):
-        fastest = f"{costs[-1] / costs[0]:.4g} × in layers"
-        return f"speedup {goal.at_least:g} cannot be reached: leaving at the first exit gives {fastest}"
-    return f"latency_ms {goal.at_most_ms:g} cannot be reached: leaving at the first exit takes {costs[0]:.3g} ms"
-
-
-def milliseconds(trace: Trace) -> list[float]:
-    """Return how long it takes to leave at every exit.
-
-    Args:
-        trace: A trace whose recording measured that.
-
-    Returns:
-        Milliseconds for one text, (exits,).
-    """
-    times = trace.about.get("milliseconds")
-    if not isinstance(times, list) or len(times) != len(trace.exit_layers):
-        raise InputError("this trace has no times; record it with exitpoll record, or choose by speed-up")
-    if not all(isinstance(time, int | float) and 0 < time < np.inf for time in times):
-        raise InputError(f"the times of this trace must be milliseconds above 0, and are {times}")
-    return times
-
-
-# ---- a guarantee ----------------------------------------------------------------------------------------------------
-
-
-def _certified(trace: Trace, strategy: str | Policy, guarantee: Guarantee, seed: int) -> Policy:
-    """Test one strategy on all texts, or search on one half and test on the other."""
-    if trace.problem_type == REGRESSION:
-        raise InputError("a guarantee is about answers that are equal or right, and values are neither; use speedup")
-    if guarantee.risk == "accuracy":
-        trace.gold("a loss of accuracy")
-    if strategy == "best" and not _worth_searching(guarantee, len(trace)):
-        policy = _certified(trace, FIXED, guarantee, seed)
-        assert policy.certificate is not None
-        return replace(policy, certificate=replace(policy.certificate, fixed=FIXED))
-    single = _single(strategy, trace)
-    halves = 1 if single is not None else 2
-    needed = max(halves * texts_needed(guarantee.risk, guarantee.at_most, guarantee.confidence), LEAST_TEXTS)
-    if len(trace) < needed:
-        raise InputError(
-            f"{len(trace)} texts are too few to guarantee that {guarantee}; {needed} or more are needed"
-            + (" (half of them to choose a strategy, half to test it)" if halves == 2 else "")
-        )
-    if single is not None:
-        return certify(trace, on_grid(single, trace), guarantee)
-    order = np.random.default_rng(seed).permutation(len(trace))
-    search, proof = trace.select(np.sort(order[::2])), trace.select(np.sort(order[1::2]))
-    return certify(proof, _front(search, _searched(strategy)), guarantee, searched_on=len(search))
-
-
-def _worth_searching(guarantee: Guarantee, texts: int) -> bool:
-    """Return whether half of the texts are enough to test on, so that the other half can be searched on.
-
-    The fewer texts a policy is tested on, the smaller its measured risk must be, and the slower the policy. This
-    depends on the number of texts alone: were it decided by what they say, the guarantee would not hold.
-    """
-    allowed = (allowed_share(tested_on, guarantee.at_most, guarantee.confidence) for tested_on in (texts // 2, texts))
-    half, whole = allowed
-    return whole > 0 and half >= WORTH_SEARCHING * whole
-
-
-def _single(strategy: str | Policy, trace: Trace) -> Policy | None:
-    """Return the one policy to be tested, if nothing is to be chosen or fitted."""
-    if isinstance(strategy, Policy):
-        return replace(strategy, threshold=None) if strategy_named(strategy.strategy).grid else None
-    if strategy == "best" or strategy_named(strategy).grid is None:
-        return None
-    choices = variants([strategy])
-    return replace(choices[0], problem_type=trace.problem_type) if len(choices) == 1 else None
-
-
-def on_grid(policy: Policy, trace: Trace) -> list[Policy]:
-    """Set one policy's threshold to every value of a grid that does not depend on the texts.
-
-    Args:
-        policy: Strategy and settings.
-        trace: Its shape says how many exits and classes there are.
-
-    Returns:
-        Policies, the most cautious first.
-    """
-    classes = 2 if trace.problem_type == MULTI_LABEL else trace.logits.shape[-1]  # every label is no or yes
-    grid = strategy_named(policy.strategy).grid
-    assert grid is not None
-    thresholds = grid(policy.settings, len(trace.exit_layers), classes)
-    return [replace(policy, threshold=float(threshold)) for threshold in thresholds]
-
-
-def _front(trace: Trace, strategies: list[str | Policy] | None) -> list[Policy]:
-    """Search strategies for the front of disagreement against speed-up, on texts that will not be tested on.
-
-    This order serves a loss of accuracy too: disagreement bounds it, and is far less a matter of chance.
-    """
-    scored = labelled_by_full_model(trace)
-    costs = np.asarray(trace.exit_layers, dtype=np.float64)
-    curves = [curve_of(scored, candidate, "accuracy", POINTS, costs) for candidate in candidates(trace, strategies)]
-    speedup = np.concatenate([curve.speedup for curve in curves])
-    score = np.concatenate([curve.score for curve in curves])
-    points = [(curve, point) for curve in curves for point in range(len(curve.levels))]
-    front = [points[number] for number in front_of(speedup, score)[::-1]]
-    first, start = front[0]
-    more_cautious = [(first, point) for point in range(len(first.levels) - 1, start, -1)]  # than the front itself
-    return [curve.policy_at(point) for curve, point in (*more_cautious, *front)]

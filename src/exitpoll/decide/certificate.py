@@ -168,8 +168,8 @@ class Certificate:
     measured: float | None = None  # the risk on these texts
     bound: float | None = None  # the upper bound of the risk, with the guarantee's confidence
     nearest: Nearest | None = None  # what could be guaranteed instead, where the goal is not met
-    searched_on: int | None = None  # texts that strategies were searched or fitted on, beside those above
-    fixed: str | None = None  # the strategy taken for "best" without a search: half of the texts were too few for one
+    searched_on: int | None = None  # texts that strategies were searched or fitted on
+    fixed: str | None = None  # the strategy that "best" took without a search, fixed beforehand
     static: StaticExit | None = None  # the best static exit that reaches the goal, for a speed-up or a latency
     trained_on: float | None = None  # share of the texts that the model was trained on, where that is known
     profile: Profile | None = None  # what the texts looked like, to notice when others differ

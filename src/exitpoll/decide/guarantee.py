@@ -61,6 +61,20 @@ def certify(
     )
 
 
+def with_certificate(policy: Policy, **fields: object) -> Policy:
+    """Change some fields of a policy's certificate.
+
+    Args:
+        policy: A policy with a certificate.
+        fields: Their values, by name.
+
+    Returns:
+        The policy.
+    """
+    assert policy.certificate is not None
+    return replace(policy, certificate=replace(policy.certificate, **fields))  # type: ignore[arg-type]
+
+
 def never_early(trace: Trace) -> Policy:
     """Return the policy that never exits early: the full model."""
     return Policy(threshold=None, problem_type=trace.problem_type)

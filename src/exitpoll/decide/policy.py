@@ -60,6 +60,22 @@ class Policy:
             raise InputError(f"max_depth {self.max_depth!r} must be a number of layers, 1 or more")
         check_threshold(self.threshold)
 
+    def __repr__(self) -> str:
+        """Describe strategy, threshold and what calibration found."""
+        words = [self.name]
+        if self.threshold is None:
+            words.append("never exits early")
+        elif isinstance(self.threshold, int | float):
+            words.append(f"threshold {self.threshold:.6g}")
+        else:
+            words.append("one threshold per exit")
+        if self.max_depth is not None:
+            words.append(f"at most {self.max_depth} layers")
+        if self.certificate is not None:
+            words.append(f"{self.certificate.speedup:.2f} × in layers")
+            words += [] if self.certificate.guarantee is None else [f"guarantee: {self.certificate.guarantee}"]
+        return f"Policy({', '.join(words)})"
+
     @property
     def name(self) -> str:
         """Strategy and settings in words, as in "votes (k=0.5)"."""

@@ -12,7 +12,7 @@ from exitpoll.decide.fitting import Candidate, candidates
 from exitpoll.decide.metrics import MULTI_LABEL, REGRESSION, Metric, metric_named
 from exitpoll.decide.policy import Policy
 from exitpoll.decide.scoring import to_score
-from exitpoll.decide.strategies import KS, open_member, strategy_named
+from exitpoll.decide.strategies import KS, STATIC, open_member, strategy_named
 from exitpoll.decide.trace import Trace
 from exitpoll.errors import InputError
 
@@ -118,17 +118,22 @@ def best_point(curves: Iterable[Curve], least: float, most: float = np.inf) -> t
 
 
 def closest_point(curves: Iterable[Curve], least: float) -> tuple[Curve, int] | None:
-    """Find the best of the points that are closest to a speed-up, one of every curve; of equals the closest.
+    """Find the best of the points that are closest to a speed-up, one of every curve.
 
     Args:
         curves: Curves of one trace.
         least: Lowest speed-up.
 
     Returns:
-        Its curve and number, or None where no curve is that fast.
+        Its curve and number, or None where no curve is that fast; of equals the closest, and of these a static exit.
     """
+
+    def worth(pair: tuple[Curve, int]) -> tuple[float, float, bool]:
+        curve, point = pair
+        return round(float(curve.score[point]), 9), -curve.speedup[point], curve.strategy == STATIC
+
     points = [(curve, point) for curve in curves if (point := curve.closest(least)) is not None]
-    return max(points, key=lambda pair: (pair[0].score[pair[1]], -pair[0].speedup[pair[1]]), default=None)
+    return max(points, key=worth, default=None)
 
 
 def best_of(curves: Iterable[Curve], least: float, most: float = np.inf) -> Policy | None:

@@ -7,9 +7,15 @@ from dataclasses import dataclass
 
 from exitpoll.benchmark.timing import Gain, Ratio
 from exitpoll.decide.certificate import Guarantee
-from exitpoll.decide.evaluate import Evaluation
+from exitpoll.decide.evaluate import Evaluation, Verdict
 from exitpoll.decide.policy import Policy
 from exitpoll.report.wording import percent
+
+_VERDICTS: dict[Verdict, tuple[str, str]] = {
+    "held": ("held", "good"),
+    "broken": ("broken", "bad"),
+    "too few texts": ("too few texts to tell", "open"),
+}
 
 
 @dataclass(frozen=True)
@@ -71,8 +77,8 @@ def _guarantee(evaluation: Evaluation, policy: Policy) -> Tile:
     if check is not None:
         value, low, high = (points(share) for share in (check.measured.value, check.measured.low, check.measured.high))
         interval = f"measured here: {value} %, 95 % interval {low} to {high}"
-        verdict, mood = ("held", "good") if check.held else ("broken", "bad")
-        return Tile(title, [(verdict, str(check.guarantee))], [interval], mood)
+        words, mood = _VERDICTS[check.verdict]
+        return Tile(title, [(words, str(check.guarantee))], [interval], mood)
     if certificate is None:
         return Tile(title, [("none", "the policy was never calibrated")])
     if certificate.guarantee is not None:
