@@ -71,7 +71,9 @@ def build_app(*, with_summaries: bool) -> App:
         "Example: exitpoll quickstart --fast",
         version=__version__,
         version_flags=("--version", "-V"),
-        help_format="markdown",  # joins the lines of docstrings
+        # Markdown joins the lines of docstrings, and takes longer to import than all else.
+        help_format="plaintext" if with_summaries else "markdown",
+        version_format="plaintext",
         suppress_keyboard_interrupt=False,
         default_parameter=Parameter(converter=convert_integers_strictly),
         group_commands=Group("Other", sort_key=len(SECTIONS)),
@@ -85,6 +87,7 @@ def build_app(*, with_summaries: bool) -> App:
     built.register_install_completion_command(help="Install completion for bash, zsh, fish or PowerShell.")
 
     built.meta.suppress_keyboard_interrupt = False
+    built.meta.help_format = built.help_format
 
     @built.meta.default
     def launch(*words: Annotated[str, _FORWARDED], quiet: Annotated[bool, _QUIET, IN_OUTPUT] = False) -> None:
