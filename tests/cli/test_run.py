@@ -97,10 +97,23 @@ def test_completion_knows_verbs_and_options(shell, tmp_path, monkeypatch, run):
     monkeypatch.setenv("HOME", str(tmp_path))
     monkeypatch.delenv("ZSH", raising=False)
     monkeypatch.delenv("ZSH_CUSTOM", raising=False)
-    code, _, err = run("--install-completion", "--shell", shell, "--output", tmp_path / "script")
+    code, _, err = run("--install-completion", "--shell", shell, "--out", tmp_path / "script")
     assert code == 0, err
     script = (tmp_path / "script").read_text()
     assert all(word in script for word in (*VERBS, "max-disagreement", "quiet"))
+    assert not list(tmp_path.glob(".*rc"))
+
+
+def test_completion_works_in_bash(tmp_path, monkeypatch, run):
+    monkeypatch.setenv("HOME", str(tmp_path))
+    code, out, _ = run("--install-completion", "--shell", "bash")
+    assert code == 0
+    script = tmp_path / ".local" / "share" / "bash-completion" / "completions" / "exitpoll"
+    assert out.startswith(f"wrote {script}\n")
+    assert str(script) in (tmp_path / ".bashrc").read_text()
+    lines = f"source {script}; COMP_WORDS=(exitpoll cal); COMP_CWORD=1; _exitpoll; echo ${{COMPREPLY[@]}}"
+    done = subprocess.run(["bash", "-c", lines], capture_output=True, text=True, check=False)
+    assert done.stdout == "calibrate\n", done
 
 
 @pytest.mark.parametrize("width", [40, 60, 80, 120])

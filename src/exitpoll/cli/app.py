@@ -17,8 +17,9 @@ from exitpoll import __version__
 from exitpoll.cli.console import console, modes
 from exitpoll.cli.groups import IN_OUTPUT, SECTIONS
 
-_FORWARDED = Parameter(show=False, allow_leading_hyphen=True)
+COMPLETION = "--install-completion"
 QUIET = ("--quiet", "-q")
+_FORWARDED = Parameter(show=False, allow_leading_hyphen=True)
 _QUIET = Parameter(
     name=QUIET, negative="", show_default=False, help="Print results and errors only: no progress, no notes."
 )
@@ -84,7 +85,8 @@ def build_app(*, with_summaries: bool) -> App:
         for position, verb in enumerate(verbs):
             summary = summary_of(verb) if with_summaries else None
             built.command(f"exitpoll.cli.verbs.{verb}:{verb}", group=group, sort_key=position, help=summary)
-    built.register_install_completion_command(help="Install completion for bash, zsh, fish or PowerShell.")
+    summary = "Install completion for bash, zsh, fish or PowerShell." if with_summaries else None
+    built.command("exitpoll.cli.completion:install_completion", name=COMPLETION, help=summary)
 
     built.meta.suppress_keyboard_interrupt = False
     built.meta.help_format = built.help_format
