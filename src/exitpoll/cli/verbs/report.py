@@ -5,11 +5,18 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
-from cyclopts import Parameter
-
 from exitpoll.cli.console import notes_of, quieten_transformers, say
-from exitpoll.cli.options import Data, Reading
-from exitpoll.engine.inputs import Split
+from exitpoll.cli.groups import IN_DATA
+from exitpoll.cli.options import (
+    BatchSize,
+    Data,
+    OptionalOut,
+    PolicyPath,
+    Reading,
+    ReadingFlags,
+    SplitName,
+    TracePath,
+)
 
 if TYPE_CHECKING:
     from exitpoll.benchmark.timing import Benchmark
@@ -21,13 +28,13 @@ def report(
     /,
     *,
     data: Data,
-    split: Split = "test",
-    trace: Path | None = None,
-    bench: Path | None = None,
-    policy: Path | None = None,
-    reading: Annotated[Reading | None, Parameter(name="*")] = None,
-    batch_size: int = 64,
-    out: Path | None = None,
+    split: SplitName = "test",
+    trace: TracePath = None,
+    bench: Annotated[Path | None, IN_DATA] = None,
+    policy: PolicyPath = None,
+    reading: ReadingFlags = None,
+    batch_size: BatchSize = 64,
+    out: OptionalOut = None,
 ) -> None:
     """Write an HTML report on a calibrated model.
 
