@@ -29,6 +29,23 @@ def test_standard_input(run, recorded, monkeypatch):
     assert [json.loads(line)["text"] for line in out.splitlines()] == ["good film", "bad film"]
 
 
+def test_lines_of_json_on_standard_input(run, refused, recorded, monkeypatch):
+    words = ("predict", recorded / "model", "--data", "-")
+    monkeypatch.setattr("sys.stdin", io.StringIO('{"id": 7, "words": "good film"}\n'))
+    code, out, err = run(*words, "--text-column", "words")
+    assert code == 0, err
+    assert json.loads(out)["id"] == 7
+    monkeypatch.setattr("sys.stdin", io.StringIO('{"id": 7, "words": "good film"}\n'))
+    refused("line 1: no text column among id, words; name it: --text-column", *words)
+
+
+def test_how_a_file_was_read_is_noted(run, recorded, tmp_path):
+    (tmp_path / "in.csv").write_text("id;text\n1;good film\n")
+    code, out, err = run("predict", recorded / "model", "--data", tmp_path / "in.csv", "--out", tmp_path / "out.csv")
+    assert code == 0, err
+    assert "note: 'in.csv' is read as separated by semicolons, as its header" in out
+
+
 def test_refusals(refused, recorded, questions, tmp_path):
     model = recorded / "model"
     refused("name the file to write with --out", "predict", model, "--data", questions)

@@ -50,7 +50,8 @@ def predict(
 
     Args:
         model: The model folder, with its policy.json; without one no text exits early.
-        data: A CSV, TSV, JSONL or Parquet file of any size, or - for lines of standard input.
+        data: A CSV, TSV, JSON, JSONL, TXT or Parquet file of any size, the text files also as .gz or .zst, or - for
+            texts or JSON objects as lines of standard input.
         out: The CSV, TSV, JSONL or Parquet file to write; for standard input, JSON lines go to standard output.
         policy: Another policy than the model's own.
         text_column: The column of the text.
@@ -72,7 +73,7 @@ def predict(
     quieten_transformers()
     engine = Engine.load(model, policy=None if policy is None else Policy.load(policy), threads=threads)
     if out is None:
-        _predict_stdin(engine, batch_size, on_error)
+        _predict_stdin(engine, batch_size, on_error, text_column=text_column, pair_column=pair_column)
         return
     with progress_bars(progress_console()) as on_progress:
         done = predict_file(
@@ -87,6 +88,7 @@ def predict(
             about={"model": str(Path(model).resolve()), "policy": engine.policy.to_dict()},
             on_progress=on_progress,
         )
+    remark(*(f"note: {note}" for note in done.notes))
     if done.skipped:
         remark(f"note: {done.skipped} rows were skipped; the column error holds the reasons")
     if done.broken:
@@ -108,11 +110,19 @@ def _check_places(data: str, out: Path | None, *, overwrite: bool) -> None:
         check_writable(out, overwrite=overwrite)
 
 
-def _predict_stdin(engine: Engine, batch_size: int, on_error: Literal["stop", "skip"]) -> None:
+def _predict_stdin(
+    engine: Engine,
+    batch_size: int,
+    on_error: Literal["stop", "skip"],
+    *,
+    text_column: str | None,
+    pair_column: str | None,
+) -> None:
     """Answer lines of standard input, batch by batch."""
     from exitpoll.engine.predict import predict_lines
 
     if isinstance(sys.stdin, io.TextIOWrapper):
         sys.stdin.reconfigure(encoding="utf-8", errors="surrogateescape")  # errors name the line that is not UTF-8
-    for line in predict_lines(engine, sys.stdin, batch_size, on_error=on_error):
+    columns = {"text_column": text_column, "pair_column": pair_column}
+    for line in predict_lines(engine, sys.stdin, batch_size, **columns, on_error=on_error):
         write_out(line)
