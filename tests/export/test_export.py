@@ -271,7 +271,7 @@ class TestVerb:
 
     def test_int8_says_what_it_costs(self, run, model, tmp_path):
         data = write_toy_folder(tmp_path / "toy", train=400, others=200)
-        code, out, _ = run("export", model, "--int8", "--data", data, "--to", tmp_path / "small")
+        code, out, _ = run("export", model, "--int8", "--data", data, "--out", tmp_path / "small")
         assert code == 0
         assert "accuracy of all layers on 200 texts: " in out
         assert "guarantee: answers differ" in out
@@ -306,8 +306,6 @@ class TestVerb:
     def test_predict_runs_an_export(self, run, model, tmp_path):
         run("export", model)
         (tmp_path / "in.jsonl").write_text(json.dumps({"text": "good film"}) + "\n")
-        code, _, _ = run(
-            "predict", model / "onnx", "--input", tmp_path / "in.jsonl", "--output", tmp_path / "out.jsonl"
-        )
+        code, _, _ = run("predict", model / "onnx", "--data", tmp_path / "in.jsonl", "--out", tmp_path / "out.jsonl")
         assert code == 0
         assert json.loads((tmp_path / "out.jsonl").read_text())["predicted"] in ("bad", "good", "so-so")

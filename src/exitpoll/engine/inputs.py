@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from exitpoll.data.columns import Columns
+from exitpoll.data.readers import notes_on
 from exitpoll.data.splits import Texts, load_splits, load_texts
 from exitpoll.data.tasks import task_named
 from exitpoll.decide.metrics import DEFAULT_METRICS, REGRESSION
@@ -61,7 +62,7 @@ def read_texts(
         columns = Columns(text_column, pair_column, label_column, group_column)
         texts = load_texts(data, label_names=list(loaded.label_names), problem_type=problem_type, columns=columns)
         loaded.check_pairs(f"'{data}'", pairs=texts.second is not None)
-        return InputTexts(texts, about | {"metric": metric or DEFAULT_METRICS[problem_type]})
+        return InputTexts(texts, about | {"metric": metric or DEFAULT_METRICS[problem_type]}, notes_on(Path(data)))
     seed = loaded.training.get("settings", {}).get("seed")
     splits = load_splits(
         data,

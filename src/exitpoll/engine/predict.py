@@ -17,8 +17,10 @@ from pathlib import Path
 from typing import Any, BinaryIO, Literal
 
 from exitpoll.data.columns import find_text_columns
+from exitpoll.data.json_rows import read_texts_or_objects
 from exitpoll.data.progress import OnProgress, Progress, ignore
-from exitpoll.data.readers import READERS, Row, checked
+from exitpoll.data.readers import check_known, notes_on, read_rows
+from exitpoll.data.rows import Row, checked
 from exitpoll.data.writers import WRITERS, check_kind, finish
 from exitpoll.engine.arguments import to_integer, to_text
 from exitpoll.engine.engine import Engine, Prediction
@@ -42,6 +44,7 @@ class Summary:
     skipped: int
     broken: int  # rows whose logits are NaN or infinite
     mean_depth: float
+    notes: tuple[str, ...] = ()  # on how the file was read
 
 
 def predict_file(
@@ -61,12 +64,13 @@ def predict_file(
 
     Args:
         engine: The model with its policy.
-        source: A CSV, TSV, JSONL or Parquet file.
+        source: A CSV, TSV, JSON, JSONL, TXT or Parquet file, the text files also compressed (.gz, .zst).
         out: The CSV, TSV, JSONL or Parquet file to write; it appears when it is complete.
         text_column: The column of the text; chosen by convention if not given.
         pair_column: The column of the second text of a pair.
         batch_size: Most texts in a call.
-        on_error: At a row that cannot be predicted: "stop", or "skip" it and state the reason in the column `error`.
+        on_error: At a row that cannot be predicted: "stop", or "skip" it and state the reason in the column `error`,
+            beside what could be read of the row.
         resume: Continue an interrupted job.
         about: What must be the same for a job to be resumed: model, policy.
         on_progress: Called after every block.
@@ -98,28 +102,40 @@ def predict_file(
             if not job.counts.rows:
                 raise InputError(f"'{source}' has no rows")
         job.publish()
-    return Summary(job.counts.rows, job.counts.skipped, job.counts.broken, job.counts.mean_depth)
+    counts = job.counts
+    return Summary(counts.rows, counts.skipped, counts.broken, counts.mean_depth, notes_on(source))
 
 
 def predict_lines(
-    engine: Engine, lines: Iterable[str], batch_size: int = 32, *, on_error: OnError = "stop"
+    engine: Engine,
+    lines: Iterable[str],
+    batch_size: int = 32,
+    *,
+    text_column: str | None = None,
+    pair_column: str | None = None,
+    on_error: OnError = "stop",
 ) -> Iterator[str]:
-    """Predict texts given one a line.
+    """Predict texts given one a line, or rows given as lines of JSON if the first line is a JSON object.
 
     Args:
         engine: The model with its policy.
-        lines: Texts; empty lines are ignored.
+        lines: Texts or JSON objects; empty lines are ignored.
         batch_size: Most texts in a call; so many lines are read before the first is predicted.
+        text_column: The field of the text, in lines of JSON; chosen by convention if not given.
+        pair_column: The field of the second text of a pair.
         on_error: As for files.
 
     Yields:
-        A line of JSON for every text, in their order.
+        A line of JSON for every text, in their order, with all fields of its row.
     """
     batch_size = to_integer("batch_size", batch_size)
-    layout = _Layout("text", None, ["text", *_added_columns(on_error)])
-    rows = (Row({"text": line.strip()}, f"line {number}") for number, line in enumerate(lines, start=1))
-    filled = (row for row in rows if row.values["text"])
-    while block := list(islice(filled, batch_size)):
+    rows = read_texts_or_objects(lines)
+    if on_error == "stop":
+        rows = checked(rows)
+    layout: _Layout | None = None
+    while block := list(islice(rows, batch_size)):
+        if layout is None:
+            layout = _layout(block, text_column, pair_column, on_error, is_fixed=False)
         for row, outcome in zip(block, _predict(engine, block, layout, batch_size, on_error), strict=True):
             is_problem = isinstance(outcome, str)  # the text may hold bytes that are not UTF-8
             yield json.dumps(_record(row, outcome, layout), ensure_ascii=is_problem) + "\n"
@@ -128,8 +144,7 @@ def predict_lines(
 def _check_paths(source: Path, out: Path) -> None:
     """Refuse files that cannot be read or written."""
     check_kind(out)
-    if source.suffix.lower() not in READERS:
-        raise InputError(f"'{source}' is of an unknown kind; known kinds: {', '.join(READERS)}")
+    check_known(source)
     if not source.is_file():
         raise InputError(f"'{source}' does not exist")
     if out.exists() and out.samefile(source):
@@ -141,7 +156,7 @@ def _check_paths(source: Path, out: Path) -> None:
 
 def _blocks(source: Path, on_error: OnError, done: int) -> Iterator[list[Row]]:
     """Read the rows of a file in blocks, without those that were predicted before an interruption."""
-    rows = READERS[source.suffix.lower()](source)
+    rows = read_rows(source)
     rows = islice(checked(rows) if on_error == "stop" else rows, done, None)
     while block := list(islice(rows, BLOCK)):
         yield block
@@ -216,6 +231,9 @@ def _problem_of(row: Row, text: object) -> str | None:
 
 def _record(row: Row, outcome: Prediction | str, layout: _Layout) -> dict[str, object]:
     """Return the columns of a row with its prediction, or with the reason why there is none."""
+    if row.problem is not None:
+        cells = {name: cell for name, cell in row.values.items() if name in layout.columns or not layout.is_fixed}
+        return {**cells, **dict.fromkeys(PREDICTED), ERROR: outcome}
     for name in row.values:
         if name in PREDICTED or (layout.is_fixed and name not in layout.columns):
             raise InputError(
