@@ -8,6 +8,7 @@ from exitpoll.decide.fitting import candidates
 from exitpoll.decide.incremental import BROKEN, HISTORY, Stepper, join, replaced, select
 from exitpoll.decide.metrics import MULTI_LABEL, PROBLEM_TYPES, REGRESSION
 from exitpoll.decide.policy import Policy
+from exitpoll.decide.steps import Memory
 from exitpoll.decide.strategies import STRATEGIES
 from exitpoll.decide.trace import Trace
 
@@ -34,7 +35,8 @@ def policies(trace):
 
 
 def steps_of(policy, logits):
-    stepper, memory = Stepper(policy, logits.shape[1]), {}
+    stepper = Stepper(policy, logits.shape[1])
+    memory: Memory = {}
     for number in range(logits.shape[1]):
         step = stepper.step(logits[:, number], memory, number)
         yield step

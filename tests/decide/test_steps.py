@@ -9,7 +9,7 @@ from exitpoll.decide import formulas, steps
 from exitpoll.decide.fits import FEATURES
 from exitpoll.decide.operations import NUMPY
 
-VARIANTS = {
+VARIANTS: dict[str, list[dict]] = {
     "entropy": [{}, {"normalized": True}],
     "max_prob": [{}, {"temperatures": [0.5, 1.0, 2.0, 4.0, 0.7]}],
     "margin": [{}],

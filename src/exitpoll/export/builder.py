@@ -8,7 +8,7 @@ from itertools import count
 from typing import TYPE_CHECKING
 
 import numpy as np
-from numpy.typing import NDArray
+from numpy.typing import ArrayLike, NDArray
 
 from exitpoll.errors import InputError
 
@@ -49,7 +49,7 @@ class GraphBuilder:
         self.graph.node.append(helper.make_node(operator, list(inputs), names, names[0], domain=domain, **attributes))
         return names
 
-    def constant(self, value: NDArray | float | int, dtype: type[np.generic] | None = None) -> str:
+    def constant(self, value: ArrayLike, dtype: type[np.generic] | None = None) -> str:
         """Return the name of a constant; equal constants are one."""
         array = np.asarray(value, dtype=dtype)
         key = array.dtype.str, array.shape, array.tobytes()

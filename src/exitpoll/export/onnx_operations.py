@@ -75,7 +75,7 @@ class OnnxOperations:
 
     def _node(self, operator: str, value: Value, *more: str, width: int = 0, **attributes: int) -> Value:
         """Add a node."""
-        return Value(self.builder, self.builder.node(operator, value.name, *more, **attributes), width)
+        return Value(self.builder, self.builder.node(operator, value.name, *more, domain="", **attributes), width)
 
     def _reduce(self, operator: str, value: Value) -> Value:
         """Reduce the last axis."""

@@ -7,7 +7,7 @@ the file once. The levels that scores must reach and the most layers to run are 
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -249,11 +249,9 @@ class SingleFile:
         """Return the names and types of the outputs."""
         from onnx import helper
 
-        several = ["texts", self.classes] if self.policy.problem_type == MULTI_LABEL else ["texts"]
-        kinds = (
-            {"value": (FLOAT, ["texts"])}
-            if self.policy.problem_type == REGRESSION
-            else {"label": (INT64, several), "probability": (FLOAT, several)}
-        )
+        several: Sequence[str | int] = ["texts", self.classes] if self.policy.problem_type == MULTI_LABEL else ["texts"]
+        kinds: dict[str, tuple[int, Sequence[str | int]]] = {"value": (FLOAT, ["texts"])}
+        if self.policy.problem_type != REGRESSION:
+            kinds = {"label": (INT64, several), "probability": (FLOAT, several)}
         kinds |= {"depth": (INT64, ["texts"]), "logits": (FLOAT, ["texts", self.exits, self.classes])}
         return [helper.make_tensor_value_info(name, *kind) for name, kind in kinds.items()]
