@@ -63,7 +63,7 @@ class Report:
     @cached_property
     def decided(self) -> Decided:
         """The answers of the policy and of the full model."""
-        return Decided(self.scored, self.policy.decide(self.scored), static_exit(self.scored, -1))
+        return Decided(self.scored, self.policy.decide(self.scored), static_exit(self.scored, -1), self.labelled)
 
     @cached_property
     def slider(self) -> Slider | None:

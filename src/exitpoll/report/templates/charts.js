@@ -22,8 +22,8 @@ function xAxis(box, x, ticks, write, least = 30) {
 // ---- score against speed-up: the policy's strategy at the slider's thresholds, the front, static exits ----
 const curves = data.curves, slider = data.slider;
 const chosen = { others: new Set(), point: slider?.own ?? 0 };
-const otherMarks = ["other0", "other1", "other2", "other3", "other4", "other5"];
-const markOf = (number) => otherMarks[number % otherMarks.length] + (number >= otherMarks.length ? " thin" : "");
+// Six colours and six dashes, shifted by one every six lines: no two of 36 lines look the same.
+const markOf = (number) => `other${number % 6} dash${(number + Math.floor(number / 6)) % 6}`;
 
 function curveScales(width) {
   const height = Math.round(clamp(width * 0.48, 290, 400));

@@ -37,9 +37,9 @@ function startSlider() {
 
 // Grey lines can be picked out one by one.
 function showCurvesLegend() {
-  const marks = [["policy", slider ? `${slider.name}, all thresholds` : "policy"], ["front", curves.front.name],
-    ["static", "static exits"], ["full", "full model"]];
-  legend("curves-legend", slider ? marks : marks.slice(1));
+  const marks = [["ring", "policy"], ["front", curves.front.name], ["static", "static exits"], ["full", "full model"]];
+  if (slider) marks.splice(1, 0, ["policy", `${slider.name}, all thresholds`]);
+  legend("curves-legend", marks);
   const buttons = curves.others.map((other, number) => {
     const button = html("button", { type: "button", class: "chip", "aria-pressed": "false" }, swatch("rest"), other.name);
     button.addEventListener("click", () => {
