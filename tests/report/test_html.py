@@ -214,7 +214,7 @@ def test_samples_and_calibration_texts_are_named(tmp_path, monkeypatch):
     other = replace(given, policy=replace(given.policy, certificate=certified(**{**about, "split": "calibration"})))
     text = write_report(other, tmp_path / "c").read_text()
     assert "measured on 120 held-out texts." in text
-    assert "Calibrated on toy calibration</h3>" in text
+    assert "Calibration: toy calibration</h3>" in text
 
 
 def test_without_jinja(monkeypatch, tmp_path):

@@ -91,7 +91,7 @@ def _speedup(evaluation: Evaluation, layers: int) -> Tile:
     """State how many layers are saved."""
     speedup = evaluation.rows[0].speedup
     what = f"{layers} layers ÷ {layers / speedup:.1f} on average"
-    return Tile("Speed-up in layers", [(f"{speedup:.2f} ×", what)], ["layers are not time: see wall-clock time"])
+    return Tile("Speed-up in layers", [(f"{speedup:.2f} ×", what)], ["not the same as wall-clock time"])
 
 
 def _wall_clock(gain: Gain) -> Tile:
