@@ -1,10 +1,11 @@
-"""Load labelled texts from files, folders or the hub, in three splits: train, calibration, test."""
+"""Load texts from files, folders or the hub, in three splits: train, calibration, test."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Literal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -19,6 +20,7 @@ from exitpoll.data.tasks import TASKS, Task, task_named
 from exitpoll.decide.metrics import DEFAULT_METRICS, METRICS, MULTI_LABEL, SINGLE_LABEL
 from exitpoll.errors import InputError
 
+AGREEMENT = "agreement"  # the metric of texts without labels: how often an exit answers as the last one does
 CUT_SHARE, CUT_MOST = 0.1, 2000  # a missing split takes this share of the train split, and at most so many texts
 
 
@@ -103,10 +105,11 @@ def load_splits(
     group_column: str | None = None,
     problem_type: str | None = None,
     label_names: Sequence[str] | None = None,
+    labels: Literal["required", "optional"] = "required",
     limit: int | None = None,
     seed: int = 0,
 ) -> Splits:
-    """Load a labelled dataset in three splits.
+    """Load a dataset in three splits.
 
     A folder or hub dataset may have train, dev and test splits. Without a labelled test split the dev split becomes the
     test split, so that results stay comparable with published ones; what is still missing is cut from the train split.
@@ -121,6 +124,7 @@ def load_splits(
         group_column: A column of groups, to report results by group.
         problem_type: As in transformers; inferred from the labels by default.
         label_names: The classes in the order in which to number them; those of the train split, sorted, by default.
+        labels: Whether a train split without labels is refused; if "optional", no split has labels then.
         limit: Draw at most this many training texts at random.
         seed: Seed of the cuts and of the draw.
 
@@ -131,11 +135,17 @@ def load_splits(
     raw = _read_source(source)
     columns = pick_columns(raw.rows["train"], Columns(text_column, pair_column, label_column, group_column))
     tables = {split: to_table(rows, columns) for split, rows in raw.rows.items()}
-    if tables["train"].labels is None:
-        usual = " or ".join(LABEL_COLUMNS)
-        raise InputError(f"'{source}': no labels found; name their column with --label-column (by default {usual})")
-    scheme = LabelScheme.of(tables["train"].labels, problem_type, label_names or raw.class_names)
-    metric, metric_notes = _metric_for(known_task, scheme)
+    metric_notes: tuple[str, ...] = ()
+    raw_labels = tables["train"].labels
+    if raw_labels is None:
+        if labels == "required":
+            usual = " or ".join(LABEL_COLUMNS)
+            raise InputError(f"'{source}': no labels found; name their column with --label-column (by default {usual})")
+        tables = {split: replace(table, labels=None) for split, table in tables.items()}
+        scheme, metric = LabelScheme(problem_type or SINGLE_LABEL, label_names or raw.class_names or ()), AGREEMENT
+    else:
+        scheme = LabelScheme.of(raw_labels, problem_type, label_names or raw.class_names)
+        metric, metric_notes = _metric_for(known_task, scheme)
     splits = _complete(tables, scheme, metric, seed)
     splits = replace(splits, notes=(*raw.notes, *splits.notes, *metric_notes), source=Path(source).name)
     if limit is not None:
@@ -213,7 +223,7 @@ def _metric_for(task: Task | None, scheme: LabelScheme) -> tuple[str, tuple[str,
 def _complete(tables: Mapping[str, Table], scheme: LabelScheme, metric: str, seed: int) -> Splits:
     """Make three splits of those that have labels; what is missing is cut from the train split."""
     texts = {split: _to_texts(table, scheme) for split, table in tables.items()}
-    labelled = {split: part for split, part in texts.items() if part.labels is not None}
+    labelled = {split: part for split, part in texts.items() if part.labels is not None} or texts
     train, dev, test = labelled["train"], labelled.get("dev"), labelled.get("test")
     notes: list[str] = []
     cut: dict[str, Texts] = {}
@@ -244,8 +254,7 @@ def _complete(tables: Mapping[str, Table], scheme: LabelScheme, metric: str, see
 def _checked(splits: Splits) -> Splits:
     """Refuse a train split with a single label, from which nothing can be learned."""
     labels = splits.train.labels
-    assert labels is not None
-    if splits.problem_type != MULTI_LABEL and len(np.unique(labels)) < 2:
+    if labels is not None and splits.problem_type != MULTI_LABEL and len(np.unique(labels)) < 2:
         raise InputError(f"the {len(splits.train)} texts left to train on all have one label; use more texts")
     return splits
 
