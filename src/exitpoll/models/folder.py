@@ -45,7 +45,8 @@ class TrainingSummary(TypedDict, total=False):
     texts: dict[str, int]  # number of texts, by split
     truncated: int  # number of texts longer than the maximum length
     notes: list[str]
-    seconds: float
+    seconds: float  # in all sessions, if it was interrupted
+    train_digest: dict[str, object]  # hashes of the training texts, as TextDigest keeps them
 
 
 def is_model_folder(folder: Path) -> bool:
