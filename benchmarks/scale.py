@@ -45,7 +45,7 @@ print(json.dumps([status, time.perf_counter() - started, usage.ru_maxrss / 1024]
 def predict(model: str, source: Path, out: Path) -> tuple[float, float]:
     """Run `exitpoll predict` on a file: seconds, and peak memory in MiB."""
     verb = [str(Path(sys.executable).with_name("exitpoll")), "predict", model]
-    command = [sys.executable, "-I", "-S", "-c", LAUNCH, *verb, "--input", str(source), "--output", str(out)]
+    command = [sys.executable, "-I", "-S", "-c", LAUNCH, *verb, "--data", str(source), "--out", str(out)]
     done = subprocess.run(command, capture_output=True, text=True, check=True)
     status, seconds, mebibytes = json.loads(done.stdout)
     if status:

@@ -98,7 +98,7 @@ def run(folder: Path) -> None:
     exitpoll("export", "model", folder=folder)
     exitpoll("export", "model", "--int8", "--data", "data", folder=folder)
     for model, output in (("model", "torch"), ("model/onnx", "onnx"), ("model/onnx-int8", "onnx-int8")):
-        exitpoll("predict", model, "--input", "data/test.parquet", "--output", f"{output}.jsonl", folder=folder)
+        exitpoll("predict", model, "--data", "data/test.parquet", "--out", f"{output}.jsonl", folder=folder)
         check(len(labels_in(folder / f"{output}.jsonl")) == SPLITS["test"], f"{model} predicts every row")
     check(labels_in(folder / "torch.jsonl") == labels_in(folder / "onnx.jsonl"), "torch and ONNX Runtime agree")
     exitpoll("report", "model", "--data", "data", folder=folder)

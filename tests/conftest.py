@@ -3,6 +3,7 @@ from __future__ import annotations
 import functools
 import os
 import shutil
+import signal
 import sys
 from types import SimpleNamespace
 
@@ -124,11 +125,15 @@ def tiny_models(tmp_path_factory):
 def run(monkeypatch, capsys):
     def call(*arguments):
         monkeypatch.setattr(sys, "argv", ["exitpoll", *map(str, arguments)])
+        handlers = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
         code: str | int | None = 0
         try:
             main()
         except SystemExit as stop:
             code = stop.code
+        finally:
+            for number, handler in handlers.items():
+                signal.signal(number, handler)
         captured = capsys.readouterr()
         return code, captured.out, captured.err
 

@@ -7,7 +7,6 @@ also lets transformers' Auto classes and pipelines load exitpoll's model folders
 from __future__ import annotations
 
 from importlib import import_module
-from importlib.metadata import version
 from importlib.util import find_spec
 from typing import TYPE_CHECKING
 
@@ -31,7 +30,7 @@ if TYPE_CHECKING:
     from exitpoll.training.settings import TrainingSettings
     from exitpoll.training.train import Trained, train
 
-__version__ = version("exitpoll")
+    __version__: str
 
 _HOMES = {  # public name -> the module that defines it, and its name there if that is another
     "METHODS": "training.methods",
@@ -94,7 +93,11 @@ __all__ = [
 
 
 def __getattr__(name: str) -> object:
-    """Load a public name from its module on first use."""
+    """Load a public name from its module on first use, and the version, which takes as long as all else here."""
+    if name == "__version__":
+        from importlib.metadata import version
+
+        return version("exitpoll")
     if name not in _HOMES:
         raise AttributeError(f"module 'exitpoll' has no attribute '{name}'")
     module, _, original = _HOMES[name].partition(":")

@@ -12,7 +12,8 @@ import pytest
 
 from exitpoll import Engine, InputError, Policy, load_model
 from exitpoll.benchmark.baselines import batch_level_exit, plain_transformers, single_graph, static_model
-from exitpoll.benchmark.timing import Benchmark, ModelInRuntime, Way, benchmark, break_down, load_in_runtimes
+from exitpoll.benchmark.parts import break_down
+from exitpoll.benchmark.timing import Benchmark, ModelInRuntime, Timing, Way, benchmark, load_in_runtimes
 from exitpoll.cli.tables import benchmark_table
 from exitpoll.engine.record import record_in_memory
 from exitpoll.export.quantize import quantize
@@ -94,9 +95,40 @@ def test_ratios_are_of_what_was_timed(model):
         assert timings[runtime, way, 8].depth == 3
     assert timings["onnx", Way.STATIC, 8].depth in (1, 2, 3)
     assert {timing.way for timing in result.timings} == set(Way) - {Way.COMPILED}
-    assert benchmark_table(result).row_count == len(result.timings)
+    assert [(gain.runtime, gain.batch_size) for gain in result.gains] == [
+        (runtime, size) for size in (1, 8) for runtime in ("torch", "onnx", "onnx-int8")
+    ]
+    for gain in result.gains:
+        for ratio in (gain.without_exits, gain.by_exits, gain.total):
+            assert ratio.low <= ratio.value <= ratio.high
+        assert gain.total.value == pytest.approx(gain.without_exits.value * gain.by_exits.value, rel=0.02)
+    assert len(benchmark_table(result).rows) == len(result.timings)
     assert json.loads(json.dumps(result.to_dict()))["layers"] == 3
     assert json.loads(json.dumps(result.to_dict()))["timings"][0]["way"] == "plain transformers"
+
+
+def timing(runtime, way, *rounds):
+    return Timing(runtime, way, 8, min(rounds), 3.0, 1.0, 1.0, 1.0, rounds)
+
+
+def test_early_exit_is_not_credited_with_what_the_runtime_gains():
+    timings = [
+        timing("torch", Way.PLAIN, 8.0, 9.0),
+        timing("torch", Way.FULL_DEPTH, 8.8, 10.0),
+        timing("torch", Way.ENGINE, 4.0, 6.0),
+        timing("onnx", Way.SINGLE_GRAPH, 4.0, 4.5),
+        timing("onnx", Way.FULL_DEPTH, 5.0, 5.0),
+        timing("onnx", Way.ENGINE, 2.0, 3.0),
+    ]
+    in_torch, in_onnx = Benchmark(10, 12.0, 2, 3, timings, []).gains
+    assert (in_torch.without_exits.value, in_torch.by_exits.value, in_torch.total.value) == (1.0, 2.0, 2.0)
+    assert (in_onnx.without_exits.value, in_onnx.by_exits.value, in_onnx.total.value) == (2.0, 2.0, 4.0)
+    assert (in_onnx.by_exits.low, in_onnx.by_exits.high) == (1.5, 2.0)
+    assert str(in_onnx) == (
+        "onnx, batch size 8: 2.00 × (1.50 to 2.00) by early exit, on top of 2.00 × (2.00 to 2.00) by running all "
+        "layers in onnx; together 4.00 × (3.00 to 4.00) as fast as plain transformers"
+    )
+    assert "by early exit" in repr(Benchmark(10, 12.0, 2, 3, timings, []))
 
 
 def test_the_ways_are_those_of_results_written_before():
@@ -115,7 +147,8 @@ def test_a_benchmark_is_the_same_after_saving_and_loading(model, tmp_path):
 
 
 def test_a_breakdown_has_the_time_of_every_part(model):
-    breakdown = break_down(load_in_runtimes(model)[1], TEXTS, 8)
+    onnx = load_in_runtimes(model)[1]
+    breakdown = break_down(onnx.kind, onnx.loaded, onnx.policy, TEXTS, 8)
     assert set(breakdown.milliseconds) == {
         *("tokenizing", "embedding", "layers", "heads", "decision", "gathering", "other")
     }

@@ -7,7 +7,8 @@ from dataclasses import fields
 import pytest
 
 from exitpoll import TrainingSettings
-from exitpoll.cli.app import VERBS, app
+from exitpoll.cli.app import app
+from exitpoll.cli.groups import VERBS
 
 
 def test_help_lists_the_verbs_in_the_order_of_use_with_a_description(run):

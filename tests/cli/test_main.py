@@ -58,8 +58,8 @@ def test_columns_of_other_names_from_training_to_predicting(run, encoder_folder,
     assert chosen == {"select": "last", "precision": "fp32", "objective": "relevancy"}
     assert read_json(model / "policy.json")["certificate"]["goal"]["confidence"] == 0.8
     (tmp_path / "in.csv").write_text("review,reply\ngood film,yes\n,no\n")
-    options = (*columns, "--on-error", "skip", "--threads", "1", "--output", tmp_path / "out.csv")
-    code, out, err = run("predict", model, "--input", tmp_path / "in.csv", *options)
+    options = (*columns, "--on-error", "skip", "--threads", "1", "--out", tmp_path / "out.csv")
+    code, out, err = run("predict", model, "--data", tmp_path / "in.csv", *options)
     assert code == 0, err
     assert "1 rows were skipped" in out
     assert len((tmp_path / "out.csv").read_text().splitlines()) == 3
@@ -90,7 +90,7 @@ def test_other_problems_from_training_to_predicting(run, encoder_folder, tmp_pat
         ("record", model, *data, "--out", tmp_path / "t"),
         ("calibrate", model, "--trace", tmp_path / "t", "--speedup", "1.1"),
         ("evaluate", model, *data),
-        ("predict", model, "--input", tmp_path / "d" / "train.tsv", "--output", tmp_path / "out.csv"),
+        ("predict", model, "--data", tmp_path / "d" / "train.tsv", "--out", tmp_path / "out.csv"),
     ):
         code, _, err = run(*words)
         assert code == 0, (words, err)

@@ -9,7 +9,8 @@ import pytest
 from exitpoll import InputError, load_splits
 from tests.tiny import toy_rows, write_jsonl, write_tsv
 
-ROWS = [("good film", "pos"), ("bad film", "neg"), ("great cast", "pos"), ("poor plot", "neg")] * 10
+WORDS = [("good film", "pos"), ("bad film", "neg"), ("great cast", "pos"), ("poor plot", "neg")]
+ROWS = [(f"{text} {number}", label) for number in range(10) for text, label in WORDS]
 
 
 def refused(message, source, **options):
@@ -38,7 +39,7 @@ def test_header_only(tmp_path):
 
 def test_unknown_kind(tmp_path):
     (tmp_path / "a.xlsx").write_text("x")
-    refused("unknown kind; known kinds: .csv, .tsv, .jsonl, .parquet", tmp_path / "a.xlsx")
+    refused("unknown kind; known kinds: .csv, .tsv, .jsonl, .json, .txt, .parquet; text files", tmp_path / "a.xlsx")
 
 
 def test_folder_without_train(tmp_path):
@@ -52,11 +53,13 @@ def test_missing_column(tmp_path):
 
 
 def test_no_text_column(tmp_path):
-    refused("no text column among body, label", write_tsv(tmp_path / "a.tsv", ROWS, ("body", "label")))
+    path = write_tsv(tmp_path / "a.tsv", ROWS, ("words", "label"))
+    refused("line 2: no text column among words, label; name it: text_column", path)
 
 
 def test_no_label_column(tmp_path):
-    refused("no labels found", write_tsv(tmp_path / "a.tsv", ROWS, ("text", "stars")))
+    path = write_tsv(tmp_path / "a.tsv", ROWS, ("text", "stars"))
+    refused("no labels found; name their column, which is not called label: label_column", path)
 
 
 def test_one_class_only(tmp_path):
@@ -117,7 +120,7 @@ def test_nearly_as_many_classes_as_texts(tmp_path):
 
 
 def test_odd_digits_are_names(tmp_path):
-    rows = [("a", "²"), ("b", "3"), ("c", "9" * 5000)] * 10
+    rows = [(f"text {number}", ("²", "3", "9" * 5000)[number % 3]) for number in range(30)]
     assert len(load_splits(write_tsv(tmp_path / "a.tsv", rows)).label_names) == 3
 
 
@@ -127,7 +130,7 @@ def test_zeros_and_ones_instead_of_names(tmp_path):
 
 
 def test_constant_values(tmp_path):
-    rows = [("a", "1.5"), ("b", "1.5")] * 10
+    rows = [(text, "1.5") for text, _ in ROWS]
     refused("all have one label", write_tsv(tmp_path / "a.tsv", rows), problem_type="regression")
 
 

@@ -9,7 +9,9 @@ import sys
 import pytest
 
 from exitpoll import InputError
-from exitpoll.data.readers import checked, read_csv, read_jsonl, read_tsv
+from exitpoll.data.json_rows import read_jsonl
+from exitpoll.data.rows import checked
+from exitpoll.data.separated import read_csv, read_tsv
 
 LARGE = "x" * 300_000  # Python's limit is 128 kB
 
@@ -50,9 +52,9 @@ def test_a_problem_belongs_to_its_row_alone(tmp_path):
     path.write_bytes(b'text,label\ngood,1\n"two\nlines \xff",0\n\nbad,0\n"a"b,1\nplot,2,3\nend,1\n')
     rows = list(read_csv(path))
     problems = [row.problem for row in rows]
-    assert [row.place for row in rows] == [f"{path} line {number}" for number in (2, 4, 6, 7, 8, 9)]
+    assert [row.place for row in rows] == [f"{path} line {number}" for number in (2, 3, 6, 7, 8, 9)]
     assert [problem is None for problem in problems] == [True, False, True, False, False, True]
-    assert problems[1].startswith(f"{path} line 4: invalid UTF-8 (")
+    assert problems[1].startswith(f"{path} line 3: invalid UTF-8 (")
     assert problems[3].startswith(f"{path} line 7: ")
     assert problems[4] == f"{path} line 8: 3 fields where the header has 2"
     assert rows[-1].values == {"text": "end", "label": "1"}

@@ -8,7 +8,8 @@ import re
 import pytest
 
 from exitpoll import Policy
-from exitpoll.cli.app import VERBS, app
+from exitpoll.cli.app import app
+from exitpoll.cli.groups import VERBS
 from tests.docs.conftest import ROOT, code_blocks
 
 DOCS = ROOT / "docs"

@@ -41,6 +41,60 @@ def test_the_policy_of_the_folder_is_used(folder):
     assert {prediction.depth for prediction in Engine.load(folder, policy=Policy())(TEXTS)} == {3}
 
 
+def test_a_model_without_a_policy_says_so(folder, caplog):
+    engine = Engine.load(folder)
+    assert [record.message for record in caplog.records] == [
+        f"'{folder}' has no policy.json, so no text will exit early: calibrate the model"
+    ]
+    assert (caplog.records[0].name, caplog.records[0].levelname) == ("exitpoll", "WARNING")
+    caplog.clear()
+    engine(TEXTS)
+    Engine.load(folder, policy=Policy())
+    Policy("max_prob", 0.5).save(folder / "policy.json")
+    Engine.load(folder)
+    assert caplog.records == []
+
+
+def test_probabilities_of_all_classes(folder):
+    for prediction in Engine.load(folder, policy=Policy("max_prob", 0.36))(TEXTS):
+        assert list(prediction.probabilities) == ["bad", "good", "so-so"]
+        assert sum(prediction.probabilities.values()) == pytest.approx(1)
+        assert prediction.probabilities[prediction.label] == pytest.approx(prediction.probability)
+        assert prediction.label == max(prediction.probabilities, key=prediction.probabilities.get)
+
+
+@pytest.mark.parametrize(
+    ("prediction", "probabilities", "shown"),
+    [
+        (
+            Prediction("a", 0.12345678, 2, logits=np.array([0.0, np.log(3)]), label_names=("a", "b")),
+            {"a": 0.25, "b": 0.75},
+            "Prediction(label='a', probability=0.123457, depth=2)",
+        ),
+        (
+            Prediction(("a",), {"a": 0.7777777, "b": 0.1}, 1),
+            {"a": 0.7777777, "b": 0.1},
+            "Prediction(label=('a',), probability={'a': 0.777778, 'b': 0.1}, depth=1)",
+        ),
+        (
+            Prediction(1.5, float("nan"), 1, is_finite=False),
+            {},
+            "Prediction(label=1.5, probability=nan, depth=1, is_finite=False)",
+        ),
+    ],
+)
+def test_what_a_prediction_shows(prediction, probabilities, shown):
+    assert prediction.probabilities == pytest.approx(probabilities)
+    assert repr(prediction) == shown
+
+
+@pytest.mark.parametrize("wrong", [None, 5, "", " ", ["model"], b"model"])
+def test_anything_but_a_folder_is_refused(wrong):
+    for load in (Engine.load, load_model):
+        with pytest.raises(InputError, match=r"folder .* must be the path of a model folder, or its name on the hub"):
+            load(wrong)
+
+
 def test_pairs_need_a_model_trained_on_pairs(folder):
     pairs = [(text, "the plot") for text in TEXTS[:3]]
     with pytest.raises(InputError, match="text 0: a pair of texts, where the model was trained on single texts"):
@@ -115,7 +169,7 @@ def test_other_problem_types(problem_type, logits, expected):
     assert prediction.probability == pytest.approx(expected.probability, abs=1e-3, nan_ok=True)
 
 
-@pytest.mark.parametrize("text", [None, 5, "", "  ", (), ("a",), ("a",) * 3, ("a", ""), ["a"], b"a", "\ud800"])
+@pytest.mark.parametrize("text", [None, 5, "", " ", (), ("a",), ("a",) * 3, ("a", ""), ["a"], ["a", 1], b"a", "\ud800"])
 def test_refuses_anything_but_texts_and_names_their_number(folder, text):
     with pytest.raises(InputError, match="text 3 "):
         Engine.load(folder)(["good film"] * 3 + [text])
@@ -131,9 +185,6 @@ def test_refusals(folder):
         Engine.load(folder)(TEXTS, batch_size=0)
     with pytest.raises(InputError, match="give a list of texts, not one text"):
         Engine.load(folder)("good film")
-    for wrong, name in (({"good": "film"}, "dict"), (None, "NoneType"), (7, "int")):
-        with pytest.raises(InputError, match=f"give a list of texts, not {name}"):
-            Engine.load(folder)(wrong)
     for missing in (f"{folder}-mistyped", "mistyped", "a/b/c"):
         with pytest.raises(InputError, match="does not exist, and is not a name on the hub"):
             Engine.load(missing)

@@ -10,7 +10,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from pyarrow import Table, parquet
+from pyarrow import Table, output_stream, parquet
 
 from exitpoll import Engine, InputError, Policy
 from exitpoll.data import readers, writers
@@ -42,7 +42,9 @@ def rows_of(path):
         return parquet.read_table(path).to_pylist()
     if path.suffix == ".jsonl":
         return [json.loads(line) for line in path.read_text().splitlines()]
-    return list(csv.DictReader(path.open(), delimiter="\t" if path.suffix == ".tsv" else ","))
+    if path.suffix == ".tsv":
+        return list(csv.DictReader(path.open(), delimiter="\t", quoting=csv.QUOTE_NONE))
+    return list(csv.DictReader(path.open()))
 
 
 @pytest.mark.parametrize("kind", ["csv", "tsv", "jsonl", "parquet"])
@@ -55,6 +57,7 @@ def test_every_row_is_written_with_its_prediction(engine, source, tmp_path, kind
     assert [row["label"] for row in rows] == [row[1] for row in ROWS]
     assert [row["predicted"] for row in rows] == [prediction.label for prediction in expected]
     assert [int(row["depth"]) for row in rows] == [prediction.depth for prediction in expected]
+    assert [float(row["probability"]) for row in rows] == [round(prediction.probability, 6) for prediction in expected]
     assert done.rows == 50
     assert done.mean_depth == pytest.approx(np.mean([prediction.depth for prediction in expected]))
     assert [progress.done for progress in seen] == [8, 16, 24, 32, 40, 48, 50]
@@ -211,7 +214,7 @@ def test_the_output_can_be_read_again(engine, tmp_path, kind):
     rows = [{"text": 'say "hi" '}, {"text": "a\rb"}, {"text": "a\tb\nc"}, {"text": "x", "when": {"day": "1"}}]
     (tmp_path / "in.jsonl").write_text("\n".join(map(json.dumps, rows)))
     predict_file(engine, tmp_path / "in.jsonl", tmp_path / f"out.{kind}")
-    written = list(readers.checked(readers.READERS[f".{kind}"](tmp_path / f"out.{kind}")))
+    written = readers.read_file(tmp_path / f"out.{kind}")
     assert len(written) == 4
     assert written[0].values["text"] == rows[0]["text"]
     assert written[3].values["when"] == '{"day": "1"}'
@@ -265,6 +268,37 @@ class TestErrors:
         assert [row["predicted"] is None for row in rows] == [False, True, True, True, False]
         assert problem in rows[1]["error"]
 
+    @pytest.mark.parametrize("kind", ["csv", "tsv", "jsonl", "parquet"])
+    def test_no_row_behind_an_unclosed_quote_is_lost(self, engine, tmp_path, kind):
+        good = [f"{number},{text}" for number, (text, _) in enumerate(ROWS)]
+        lines = ["id,text", *good[:30], '30,"never closed', *good[30:], "last"]
+        (tmp_path / "in.csv").write_text("\n".join(lines))
+        with pytest.raises(InputError, match=r"in.csv line 32: the quotation mark that opens in line 32 is not closed"):
+            predict_file(engine, tmp_path / "in.csv", tmp_path / "stopped.csv")
+        out = tmp_path / f"out.{kind}"
+
+        def kill(progress):
+            if progress.done == 32:
+                raise KeyboardInterrupt
+
+        with pytest.raises(KeyboardInterrupt):
+            predict_file(engine, tmp_path / "in.csv", out, on_error="skip", on_progress=kill)
+        done = predict_file(engine, tmp_path / "in.csv", out, on_error="skip", resume=True)
+        rows = rows_of(out)
+        assert (done.rows, done.skipped, len(rows)) == (52, 2, 52)
+        assert [row["id"] for row in rows if row["predicted"]] == [str(number) for number in range(len(ROWS))]
+        assert (rows[30]["id"], rows[30]["text"]) == ("30", '"never closed')  # as far as it can be read
+        assert (rows[51]["id"], rows[51]["text"] or None) == ("last", None)
+        assert "opens in line 32" in rows[30]["error"]
+
+    def test_skipped_rows_keep_their_cells(self, engine, tmp_path):
+        rows = [b'{"id": 1, "text": "good"}', b'{"id": 2, "text": "\\ud800"}', b'{"id": 3, "text": "\xff", "late": 1}']
+        (tmp_path / "in.jsonl").write_bytes(b"\n".join(rows))
+        predict_file(engine, tmp_path / "in.jsonl", tmp_path / "out.csv", on_error="skip")
+        predict_file(engine, tmp_path / "in.jsonl", tmp_path / "out.jsonl", on_error="skip")
+        assert [row["id"] for row in rows_of(tmp_path / "out.csv")] == ["1", "2", "3"]
+        assert [row["text"] for row in rows_of(tmp_path / "out.jsonl")] == ["good", "?", "\ufffd"]
+
     def test_two_columns_of_one_name(self, engine, tmp_path):
         table = Table.from_arrays([["good"], ["bad"]], names=["text", "text"])
         parquet.write_table(table, tmp_path / "in.parquet")
@@ -276,7 +310,7 @@ class TestErrors:
             list(predict_lines(engine, ["good film", "a\udcff"]))
         rows = [json.loads(line) for line in predict_lines(engine, ["good", "\udcff", "bad"], 2, on_error="skip")]
         assert [row["predicted"] is None for row in rows] == [False, True, False]
-        with pytest.raises(InputError, match="batch_size 0 must be at least 1"):
+        with pytest.raises(InputError, match="batch_size 0 must be an integer, at least 1"):
             list(predict_lines(engine, ["good film"], 0))
 
     def test_columns_that_predictions_need(self, engine, tmp_path):
@@ -288,7 +322,7 @@ class TestErrors:
         ("source", "out", "message"),
         [
             ("none.csv", "out.csv", "does not exist"),
-            ("in.txt", "out.csv", "is of an unknown kind; known kinds: .csv, .tsv, .jsonl, .parquet"),
+            ("in.xlsx", "out.csv", "is of an unknown kind; known kinds: .csv, .tsv, .jsonl, .json, .txt, .parquet"),
             ("in.tsv", "out.txt", "is of an unknown kind; known kinds: .csv, .tsv, .jsonl"),
             ("empty.tsv", "out.csv", "has no rows"),
         ],
@@ -315,22 +349,68 @@ def test_lines(engine):
     assert rows[0]["predicted"] == engine(["good film"])[0].label
 
 
+class TestJsonLines:
+    def predicted(self, engine, *lines, **options):
+        return [json.loads(line) for line in predict_lines(engine, [line + "\n" for line in lines], **options)]
+
+    def test_objects_are_rows(self, engine):
+        objects = ['{"id": 1, "Text": "good film"}', "", '{"id": 2, "Text": "bad film"}']
+        rows = self.predicted(engine, *objects)
+        assert [row["id"] for row in rows] == [1, 2]
+        expected = engine(["good film", "bad film"])
+        assert [row["predicted"] for row in rows] == [prediction.label for prediction in expected]
+        assert [row["predicted"] for row in self.predicted(engine, *objects, text_column="text")] == [
+            prediction.label for prediction in expected
+        ]
+
+    def test_pairs(self, engine):
+        pairs = Engine(replace(engine.model, training={"pairs": True}), engine.policy)
+        [row] = self.predicted(pairs, '{"a": "good film", "b": "fine"}', text_column="a", pair_column="b")
+        assert row["predicted"] == pairs([("good film", "fine")])[0].label
+
+    def test_the_first_line_decides(self, engine):
+        lines = ["{good} film", '{"text": "bad film"}', "[1]"]
+        assert [row["text"] for row in self.predicted(engine, *lines)] == lines
+        with pytest.raises(InputError, match="line 2: not JSON"):
+            self.predicted(engine, '{"text": "bad film"}', "good film")
+        rows = self.predicted(engine, '{"text": "bad film"}', "good film", '{"text": "a\udcff"}', on_error="skip")
+        assert [row["predicted"] is None for row in rows] == [False, True, True]
+        assert rows[2]["text"] == "a?"
+
+    def test_a_field_without_a_usual_name_is_asked_for(self, engine):
+        with pytest.raises(InputError, match="line 1: no text column among words; name it: text_column"):
+            self.predicted(engine, '{"words": "bad film"}')
+
+
+@pytest.mark.parametrize("kind", ["csv", "json", "txt.gz", "tsv.zst"])
+def test_other_kinds_of_files(engine, tmp_path, kind):
+    texts = [text for text, _ in ROWS]
+    tables = {"csv": "id;text\n" + "".join(f"1;{text}\n" for text in texts), "json": json.dumps({"text": texts})}
+    tables |= {"txt.gz": "\n".join(texts), "tsv.zst": "\n".join(["text", *texts])}
+    path = tmp_path / f"in.{kind}"
+    with output_stream(path, compression="detect") as file:
+        file.write(tables[kind].encode())
+    done = predict_file(engine, path, tmp_path / "out.jsonl")
+    assert [row["text"] for row in rows_of(tmp_path / "out.jsonl")] == texts
+    assert done.notes == (("'in.csv' is read as separated by semicolons, as its header",) if kind == "csv" else ())
+
+
 def test_the_verb(run, model_folder, source, tmp_path, monkeypatch):
     out = tmp_path / "out.csv"
-    code, printed, err = run("predict", model_folder, "--input", source, "--output", out)
+    code, printed, err = run("predict", model_folder, "--data", source, "--out", out)
     assert code == 0, err
     assert f"wrote {out}: 50 rows, mean depth 3.00 of 3 layers" in printed
-    code, _, err = run("predict", model_folder, "--input", source, "--output", out)
+    code, _, err = run("predict", model_folder, "--data", source, "--out", out)
     assert (code, "exists already" in err) == (2, True)
-    code, _, err = run("predict", model_folder, "--input", source)
-    assert (code, "--output" in err) == (2, True)
+    code, _, err = run("predict", model_folder, "--data", source)
+    assert (code, "--out" in err) == (2, True)
     monkeypatch.setattr("sys.stdin", io.StringIO("good film\n"))
-    code, printed, err = run("predict", model_folder, "--input", "-")
+    code, printed, err = run("predict", model_folder, "--data", "-")
     assert code == 0, err
     assert json.loads(printed)["text"] == "good film"
 
 
 def test_standard_input_is_answered_on_standard_output_alone(run, model_folder, tmp_path):
-    code, _, error = run("predict", model_folder, "--input", "-", "--output", tmp_path / "out.csv")
+    code, _, error = run("predict", model_folder, "--data", "-", "--out", tmp_path / "out.csv")
     assert code == 2
-    assert "leave out --output, or name a file" in error
+    assert "leave out --out, or name a file" in error

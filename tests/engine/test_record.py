@@ -8,14 +8,16 @@ from importlib.metadata import version
 import numpy as np
 import pytest
 import torch
+from tokenizers import normalizers, pre_tokenizers
 
 from exitpoll import EarlyExitModel, InputError, Texts, Trace, record
 from exitpoll.engine import record as record_module
 from exitpoll.engine.record import time_exits
 from exitpoll.engine.torch_runtime import loaded_model
+from exitpoll.files import read_json
 from exitpoll.models.fingerprint import fingerprint_of
 from exitpoll.models.tokenizer import load_tokenizer
-from tests.tiny import toy_texts
+from tests.tiny import tiny_tokenizer, toy_texts
 
 TEXTS = toy_texts(50, 7)
 
@@ -60,9 +62,9 @@ def test_shards_do_not_change_the_logits(ready, tmp_path, monkeypatch):
     assert seen == [(16, 50), (32, 50), (48, 50), (50, 50)]
 
 
-def test_the_metadata_of_a_trace(model, ready, tmp_path):
+def test_the_metadata_of_a_trace(model, tokenizer, ready, tmp_path):
     about = record(ready, TEXTS, tmp_path / "t", about={"data": "toy", "split": "test"}).about
-    assert about["fingerprint"] == fingerprint_of(model)
+    assert about["fingerprint"] == fingerprint_of(model, tokenizer)
     assert about["runtime"] == "torch float32"
     assert about["problem_type"] == "single_label_classification"
     assert about["label_names"] == ["bad", "good", "so-so"]
@@ -92,16 +94,46 @@ def test_an_interrupted_recording_leaves_no_file(ready, tmp_path):
 def test_refusals(ready, tmp_path):
     with pytest.raises(InputError, match="no texts to record"):
         record(ready, Texts([]), tmp_path / "t")
-    with pytest.raises(InputError, match="batch_size 0 must be at least 1"):
+    with pytest.raises(InputError, match="batch_size 0 must be an integer, at least 1"):
         record(ready, TEXTS, tmp_path / "t", batch_size=0)
 
 
-def test_the_fingerprint_depends_on_the_weights(model, model_folder):
-    again = EarlyExitModel.from_pretrained(model_folder)
-    assert fingerprint_of(again) == fingerprint_of(model)
-    with torch.no_grad():
-        again.heads[0].out.bias[0] += 1e-6
-    assert fingerprint_of(again) != fingerprint_of(model)
+class TestFingerprint:
+    @pytest.fixture
+    def again(self, model_folder):
+        return EarlyExitModel.from_pretrained(model_folder), load_tokenizer(model_folder)
+
+    def test_it_is_that_of_the_training(self, model, tokenizer, again, model_folder):
+        tokenizer("a", truncation=True, max_length=5)  # what a tokenizer was used for does not matter
+        stated = read_json(model_folder / "training.json")["source"]["fingerprint"]
+        assert stated == fingerprint_of(model, tokenizer) == fingerprint_of(*again)
+
+    def test_weights(self, model, tokenizer, again):
+        with torch.no_grad():
+            again[0].heads[0].out.bias[0] += 1e-6
+        assert fingerprint_of(*again) != fingerprint_of(model, tokenizer)
+
+    def test_the_order_of_the_heads(self, model, tokenizer, again):
+        heads = again[0].heads
+        heads[0], heads[1] = heads[1], heads[0]
+        assert fingerprint_of(*again) != fingerprint_of(model, tokenizer)
+
+    @pytest.mark.parametrize(("name", "value"), [("max_length", 9), ("exit_layers", [1, 3]), ("pooling", "first")])
+    def test_the_configuration(self, model, tokenizer, again, name, value):
+        setattr(again[0].config, name, value)
+        assert fingerprint_of(*again) != fingerprint_of(model, tokenizer)
+
+    def test_the_tokenizer(self, model, tokenizer, again):
+        for change in (
+            lambda other: setattr(other, "truncation_side", "left"),
+            lambda other: setattr(other.backend_tokenizer, "normalizer", normalizers.Lowercase()),
+            lambda other: setattr(other.backend_tokenizer, "pre_tokenizer", pre_tokenizers.WhitespaceSplit()),
+            lambda other: other.add_tokens(["new"]),
+        ):
+            other = tiny_tokenizer()
+            before = fingerprint_of(model, other)
+            change(other)
+            assert fingerprint_of(model, other) != before
 
 
 def test_latency_rises_with_depth(ready):

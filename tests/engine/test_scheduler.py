@@ -8,32 +8,7 @@ import pytest
 from exitpoll import Policy, Trace
 from exitpoll.engine import scheduler
 from exitpoll.engine.scheduler import Batch, Scheduler
-
-LAYERS = (1, 2, 4, 5, 6)
-
-
-class Numbers:
-    """A runtime whose states are the numbers of the texts, from which its heads compute logits."""
-
-    exit_layers, classes, problem_type = LAYERS, 2, "single_label_classification"
-
-    def __init__(self, shares_layers, batch_size):
-        self.shares_layers, self.batch_size = shares_layers, batch_size
-
-    def embed(self, tokens):
-        return np.array([ids[0] for ids in tokens["input_ids"]])
-
-    def advance(self, state, layers):
-        assert len(state) <= self.batch_size
-        assert set(layers) <= set(range(1, LAYERS[-1] + 1))
-        return state
-
-    def logits_at(self, state, exit_number, rows=None):
-        clear = ((state if rows is None else state[rows]) * 2654435761 + exit_number * 40503) % 1000 / 250
-        return np.stack([clear, -clear], axis=-1).astype(np.float32)
-
-    def gather(self, parts):
-        return np.concatenate([state if rows is None else state[rows] for state, rows in parts])
+from tests.numbers_runtime import LAYERS, Numbers
 
 
 def batches(lengths, size):

@@ -5,6 +5,8 @@ from __future__ import annotations
 import json
 import shutil
 import statistics
+import subprocess
+import sys
 from dataclasses import asdict
 from pathlib import Path
 
@@ -223,6 +225,43 @@ def test_a_broken_summary_is_refused(model):
         export_model(str(model), model / "onnx")
 
 
+KILLED = """
+import sys, time
+from pathlib import Path
+from exitpoll.export import export
+
+def export_graphs(model, tokenizer, folder, on_progress):
+    (folder / "embedding.onnx").touch()
+    print("exporting", flush=True)
+    time.sleep(60)
+
+export.export_graphs = export_graphs
+export.export_model(sys.argv[1], Path(sys.argv[2]))
+"""
+
+
+def test_a_killed_export_is_not_mistaken_for_a_running_one(model):
+    command = [sys.executable, "-c", KILLED, str(model), str(model / "onnx")]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
+        assert process.stdout.readline() == "exporting\n"
+        with pytest.raises(InputError, match=rf"onnx' is being written by export, process {process.pid} on "):
+            export_model(str(model), model / "onnx")
+        process.kill()
+    assert {path.name for path in model.iterdir()} >= {"onnx.exporting", "onnx.lock"}
+    export_model(str(model), model / "onnx")
+    assert [path.name for path in model.iterdir() if "onnx" in path.name] == ["onnx"]
+
+
+@pytest.mark.parametrize("left", [("replaced",), ("int8", "replaced"), ()])
+def test_what_an_export_leaves_that_is_killed_at_its_end(model, left):
+    export_model(str(model), model / "onnx")
+    for name in left:
+        shutil.copytree(model / "onnx", model / "onnx.exporting" / name)
+    (model / "onnx.exporting").mkdir(exist_ok=True)
+    export_model(str(model), model / "onnx", overwrite=True)
+    assert [path.name for path in model.iterdir() if "onnx" in path.name] == ["onnx"]
+
+
 class TestVerb:
     def test_export(self, run, model, tmp_path):
         code, out, _ = run("export", model)
@@ -232,7 +271,7 @@ class TestVerb:
 
     def test_int8_says_what_it_costs(self, run, model, tmp_path):
         data = write_toy_folder(tmp_path / "toy", train=400, others=200)
-        code, out, _ = run("export", model, "--int8", "--data", data, "--to", tmp_path / "small")
+        code, out, _ = run("export", model, "--int8", "--data", data, "--out", tmp_path / "small")
         assert code == 0
         assert "accuracy of all layers on 200 texts: " in out
         assert "guarantee: answers differ" in out
@@ -267,8 +306,6 @@ class TestVerb:
     def test_predict_runs_an_export(self, run, model, tmp_path):
         run("export", model)
         (tmp_path / "in.jsonl").write_text(json.dumps({"text": "good film"}) + "\n")
-        code, _, _ = run(
-            "predict", model / "onnx", "--input", tmp_path / "in.jsonl", "--output", tmp_path / "out.jsonl"
-        )
+        code, _, _ = run("predict", model / "onnx", "--data", tmp_path / "in.jsonl", "--out", tmp_path / "out.jsonl")
         assert code == 0
         assert json.loads((tmp_path / "out.jsonl").read_text())["predicted"] in ("bad", "good", "so-so")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import shutil
 import sys
+from dataclasses import asdict, replace
 
 import numpy as np
 import pytest
@@ -12,6 +13,7 @@ import torch
 
 from exitpoll import EarlyExitModel, Engine, InputError, Policy, Texts, errors, load_model
 from exitpoll.decide.certificate import Source
+from exitpoll.engine.loading import source_of
 from exitpoll.engine.manifest import Manifest
 from exitpoll.engine.record import exit_logits
 from exitpoll.export import graphs, merge
@@ -20,6 +22,7 @@ from exitpoll.export.merge import merge_layers
 from exitpoll.export.quantize import quantize
 from exitpoll.models.fingerprint import fingerprint_of
 from tests import exports
+from tests.exports import write_manifest
 from tests.samples import certified
 from tests.tiny import tiny_tokenizer, toy_texts
 
@@ -54,8 +57,11 @@ def test_an_export_has_the_logits_of_its_model(model_folder, exported_folder):
 
 
 def test_what_is_known_of_an_export(model, exported_folder):
-    loaded = load_model(exported_folder, "onnx")
-    assert loaded.source == Source(fingerprint=fingerprint_of(model), runtime="onnx float32")
+    loaded, manifest = load_model(exported_folder, "onnx"), Manifest.load(exported_folder)
+    assert (
+        loaded.source == Source(fingerprint=manifest.fingerprint, runtime="onnx float32") == source_of(exported_folder)
+    )
+    assert manifest.model_fingerprint == fingerprint_of(model, tiny_tokenizer())
     assert loaded.label_names == ["bad", "good", "so-so"]
     assert loaded.runtime.exit_layers == (1, 2, 3)
     assert not loaded.runtime.shares_layers
@@ -99,7 +105,7 @@ def test_weights_of_other_precisions_are_exported_in_float32(tiny_models):
     tiny = tiny_models("bert", **HALF)
     loaded = load_model(tiny.graphs)
     assert loaded.runtime.name == "onnx float32"
-    assert loaded.runtime.fingerprint == fingerprint_of(tiny.model)
+    assert Manifest.load(tiny.graphs).model_fingerprint == fingerprint_of(tiny.model, tiny_tokenizer())
     assert logits_of(loaded, Texts(TEXTS.first[:4])).dtype == np.float32
 
 
@@ -170,7 +176,7 @@ class TestInt8:
 
     def test_it_is_smaller_and_has_another_name(self, exported_folder, int8):
         assert load_model(int8).runtime.name == "onnx int8"
-        assert load_model(int8).runtime.fingerprint == load_model(exported_folder).runtime.fingerprint
+        assert load_model(int8).runtime.fingerprint != load_model(exported_folder).runtime.fingerprint
         sizes = [(folder / "layers-1.onnx").stat().st_size for folder in (exported_folder, int8)]
         assert sizes[1] < sizes[0]
 
@@ -206,7 +212,7 @@ class TestLoading:
         assert engines[0].runtime.threads == threads
 
     def test_a_policy_for_another_runtime_is_refused(self, exported_folder, model):
-        certificate = certified(fingerprint=fingerprint_of(model), runtime="torch float32")
+        certificate = certified(fingerprint=fingerprint_of(model, tiny_tokenizer()), runtime="torch float32")
         with pytest.raises(InputError, match="calibrated for runtime torch float32, and this is runtime onnx float32"):
             Engine.load(exported_folder, policy=Policy("votes", 1, certificate=certificate))
 
@@ -223,22 +229,24 @@ class TestLoading:
             load_model(exported_folder, *arguments)
 
     def test_threads_and_devices(self, exported_folder):
-        with pytest.raises(InputError, match="threads 0 must be between 1 and 256"):
-            load_model(exported_folder, threads=0)
+        for threads in (0, 257, "2", 1.5, True):
+            with pytest.raises(InputError, match=r"threads .* must be an integer, between 1 and 256"):
+                load_model(exported_folder, threads=threads)
+        assert load_model(exported_folder, threads=np.int64(2)).runtime.threads == 2
         with pytest.raises(InputError, match="is for ONNX Runtime on the CPU"):
             load_model(exported_folder, device="cuda")
 
     @pytest.mark.parametrize(
         ("file", "content", "message"),
         [
-            ("layers-1.onnx", None, "layers-1.onnx' is missing; export the model again"),
-            ("layers-1.onnx", b"junk", "layers-1.onnx' cannot be loaded"),
-            ("head-01.onnx", b"", "head-01.onnx' cannot be loaded"),
-            ("tokenizer.json", b"{}", "tokenizer.json' cannot be read"),
+            ("layers-1.onnx", None, "changed or missing after the export: '.*layers-1.onnx'; export the model again"),
+            ("layers-1.onnx", b"junk", "changed or missing after the export: '.*layers-1.onnx'; export"),
+            ("head-01.onnx", b"", "changed or missing after the export: '.*head-01.onnx'; export"),
+            ("tokenizer.json", b"{}", "changed or missing after the export: '.*tokenizer.json'; export"),
             ("exported.json", b"[", "exported.json' is broken"),
             ("exported.json", b"{}", "is an export of version None"),
-            ("exported.json", b'{"version": 1}', "is an export of version 1; this exitpoll reads version 2"),
-            ("exported.json", b'{"version": 2}', "is not what exitpoll export writes"),
+            ("exported.json", b'{"version": 1}', "is an export of version 1; this exitpoll reads version 3"),
+            ("exported.json", b'{"version": 3}', "is not what exitpoll export writes"),
             ("training.json", b"[", "training.json' is broken"),
         ],
     )
@@ -248,6 +256,58 @@ class TestLoading:
             (copied / file).write_bytes(content)
         with pytest.raises(InputError, match=message):
             load_model(copied)
+
+    @pytest.mark.parametrize(
+        ("file", "content", "message"),
+        [
+            ("layers-1.onnx", b"junk", "layers-1.onnx' cannot be loaded"),
+            ("head-01.onnx", b"", "head-01.onnx' cannot be loaded"),
+            ("tokenizer.json", b"{}", "tokenizer.json' cannot be read"),
+        ],
+    )
+    def test_broken_files_with_their_own_hashes(self, copied, file, content, message):
+        (copied / file).write_bytes(content)
+        Manifest.load(copied).save(copied)
+        with pytest.raises(InputError, match=message):
+            load_model(copied)
+
+    @pytest.mark.parametrize(
+        "file", ["embedding.onnx", "context.onnx", "layers-1.onnx", "head-02.onnx", "tokenizer.json"]
+    )
+    def test_a_flipped_bit(self, copied, file):
+        content = bytearray((copied / file).read_bytes())
+        content[len(content) // 2] ^= 1
+        (copied / file).write_bytes(content)
+        with pytest.raises(
+            InputError, match=f"changed or missing after the export: '.*{file}'; export the model again"
+        ):
+            Engine.load(copied)
+
+    def test_swapped_heads(self, copied):
+        (copied / "head-01.onnx").rename(copied / "x")
+        (copied / "head-02.onnx").rename(copied / "head-01.onnx")
+        (copied / "x").rename(copied / "head-02.onnx")
+        with pytest.raises(InputError, match=r"changed or missing after the export: '.*head-01.onnx', '.*head-02.onnx"):
+            Engine.load(copied)
+
+    @pytest.mark.parametrize(
+        ("name", "value"),
+        [("max_length", 9), ("heads", ["head-02.onnx", "head-01.onnx", "head-03.onnx"]), ("truncation_side", "left")],
+    )
+    def test_a_changed_manifest(self, copied, name, value):
+        manifest = json.loads((copied / "exported.json").read_text())
+        (copied / "exported.json").write_text(json.dumps({**manifest, name: value}))
+        with pytest.raises(InputError, match=r"exported.json' was changed after the export; export the model again"):
+            Engine.load(copied)
+
+    def test_a_policy_is_for_one_export(self, copied):
+        """A manifest that is consistent in itself, but not that of the export that was calibrated."""
+        certificate = certified(**asdict(source_of(copied)))
+        Policy("votes", 1, certificate=certificate).save(copied / "policy.json")
+        Engine.load(copied)
+        replace(Manifest.load(copied), max_length=9).save(copied)
+        with pytest.raises(InputError, match=r"the policy was calibrated for fingerprint .* record and calibrate"):
+            Engine.load(copied)
 
     @pytest.mark.parametrize(
         ("name", "values"),
@@ -271,7 +331,7 @@ class TestLoading:
     def test_a_manifest_that_was_tampered_with(self, copied, name, values):
         manifest = json.loads((copied / "exported.json").read_text())
         for value in values:
-            (copied / "exported.json").write_text(json.dumps({**manifest, name: value}))
+            write_manifest(copied, {**manifest, name: value})
             with pytest.raises(InputError, match="export the model again"):
                 load_model(copied)
 
@@ -283,6 +343,7 @@ class TestLoading:
 
 def test_a_manifest_survives_its_file(exported_folder, tmp_path):
     manifest = Manifest.load(exported_folder)
-    manifest.save(tmp_path)
-    assert Manifest.load(tmp_path) == manifest
-    assert json.loads((tmp_path / "exported.json").read_text())["version"] == 2
+    folder = shutil.copytree(exported_folder, tmp_path / "copy")
+    manifest.save(folder)
+    assert Manifest.load(folder) == manifest
+    assert json.loads((folder / "exported.json").read_text())["version"] == 3

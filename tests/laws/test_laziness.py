@@ -12,7 +12,7 @@ import exitpoll
 
 @pytest.mark.parametrize(
     "module",
-    ["exitpoll", "exitpoll.data.splits", "exitpoll.training.methods", "exitpoll.decide.policy", "exitpoll.cli.main"],
+    ["exitpoll", "exitpoll.data.splits", "exitpoll.training.methods", "exitpoll.decide.policy", "exitpoll.cli.run"],
 )
 def test_needs_neither_torch_nor_transformers(module):
     code = f"import sys, {module}; print([name for name in ('torch', 'transformers') if name in sys.modules])"
@@ -32,7 +32,7 @@ def test_every_public_name_loads(name):
 
 
 @pytest.mark.parametrize(
-    "first", ["exitpoll.models.config", "exitpoll.models.model", "exitpoll.training.train", "exitpoll.cli.main"]
+    "first", ["exitpoll.models.config", "exitpoll.models.model", "exitpoll.training.train", "exitpoll.cli.run"]
 )
 def test_may_be_imported_first(first):
     """Registering with transformers causes no import cycle, in a new process."""

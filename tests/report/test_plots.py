@@ -1,17 +1,15 @@
-"""Figures are drawn from any names, and in colours that a page can replace."""
+"""Figures are drawn from any names, and lines can be told apart."""
 
 from __future__ import annotations
 
-import re
 import sys
 from dataclasses import replace
-from functools import partial
 
 import numpy as np
 import pytest
 
 from exitpoll import InputError
-from exitpoll.report.plots import as_svg, draw_agreement, draw_curves, draw_depths, draw_exits, draw_parts, save
+from exitpoll.report.plots import REST, draw_agreement, draw_curves, draw_depths, draw_parts, save
 from tests.report.samples import LAYERS, benchmark, report
 
 PNG = b"\x89PNG"
@@ -40,17 +38,20 @@ def test_shares_of_texts_by_depth():
 
 def test_parts_are_relative_to_plain_transformers():
     axes = draw_parts(benchmark()).axes[0]
-    assert [label.get_text() for label in axes.get_yticklabels()] == ["torch, batch size 1", "torch, batch size 32"]
-    assert [bar.get_width() for bar in axes.containers[0]] == [50.0, 50.0]  # 1 of 2 milliseconds
+    names = [label.get_text() for label in axes.get_yticklabels()]
+    assert names == [f"{runtime}, batch size {size}" for runtime in ("torch", "onnx") for size in (1, 32)]
+    ends = [bar.get_x() + bar.get_width() for bar in axes.containers[-1]]
+    assert ends == pytest.approx([62.5, 62.5, 40.0, 40.0])  # the engine's time, of 2 milliseconds
 
 
-def test_an_svg_takes_the_colour_of_the_page():
-    draw = partial(draw_exits, LAYERS, {"accuracy": np.array([0.5, 0.7, 0.9])})
-    svg = as_svg(draw, "exits", "Score of every exit")
-    assert svg.startswith('<svg role="img" aria-label="Score of every exit"')
-    assert "currentColor" in svg
-    assert "#010203" not in svg
-    assert all(name.startswith("exits-") for name in re.findall(r'\bid="([^"]+)"', svg))
+def test_a_report_draws_the_policy_and_the_best_in_colour_and_the_rest_in_grey():
+    axes = draw_curves(report().comparison, (2.0, 0.9), "max_prob").axes[0]
+    colors = {str(line.get_label()): line.get_color() for line in axes.get_lines()}
+    assert colors["max_prob"] != REST["color"] != colors["best of all strategies"]
+    assert {colors["votes"], colors["entropy"]} == {REST["color"]}
+    assert "best of all strategies" not in [
+        line.get_label() for line in draw_curves(report().comparison).axes[0].get_lines()
+    ]
 
 
 def test_svg_files(tmp_path):

@@ -14,7 +14,7 @@ import pytest
 import torch
 from transformers import AutoModel, AutoModelForSequenceClassification, AutoTokenizer
 
-from exitpoll import METHODS, EarlyExitModel, InputError, Splits, Texts, TrainingSettings, train
+from exitpoll import METHODS, EarlyExitModel, InputError, Splits, Texts, TrainingSettings, load_model, train
 from exitpoll.files import read_json
 from exitpoll.models.tokenizer import tokenize
 from exitpoll.training import features, stages
@@ -63,6 +63,37 @@ class TestTrain:
         assert summary["settings"]["strategy"] == "votes"
         assert loaded.config.id2label == {0: "bad", 1: "good", 2: "so-so"}
         assert AutoTokenizer.from_pretrained(tmp_path / "m")("good film")["input_ids"]
+
+    def test_a_training_is_described_in_one_line(self, encoder_folder, tokenizer, tmp_path):
+        trained = train(build(encoder_folder), tokenizer, toy_splits(), tmp_path / "m", replace(FAST, epochs=1))
+        first, *_ = trained.test_scores
+        assert repr(trained).startswith(
+            f"Trained('{tmp_path / 'm'}', test accuracy in % after layer {{1: {100 * first:.1f}"
+        )
+        assert "144 texts" in repr(trained)
+
+    def test_training_texts_are_recognized(self, encoder_folder, tokenizer, tmp_path, caplog):
+        splits = toy_splits()
+        copied = Texts(splits.train.first[:5], None, splits.train.labels[:5])
+        with caplog.at_level("INFO", logger="exitpoll"):
+            trained = train(
+                *(build(encoder_folder), tokenizer, replace(splits, test=copied)),
+                *(tmp_path / "m", replace(FAST, epochs=1)),
+            )
+        assert "5 of 5 test texts are training texts, too" in trained.notes
+        assert set(trained.notes) <= set(caplog.messages)
+        loaded = load_model(tmp_path / "m")
+        assert loaded.overlap(splits.train).share == 1.0
+        assert loaded.overlap(Texts(["never seen"])).shared == 0
+
+    def test_a_better_exit_below_the_last_is_named(self, encoder_folder, tokenizer, tmp_path):
+        model, settings = build(encoder_folder), replace(LEARN, schedule="heads")  # the last head is not trained
+        trained = train(model, tokenizer, toy_splits(384), tmp_path / "m", settings)
+        [note] = [note for note in trained.notes if "scores better than the last, after layer 3" in note]
+        best = trained.calibration_scores.index(max(trained.calibration_scores))
+        assert f"{100 * trained.test_scores[best]:.1f} against {100 * trained.test_scores[-1]:.1f} on the test" in note
+        assert note.endswith(f"the best static model has {best + 1} layers")
+        assert note in (tmp_path / "m" / "README.md").read_text()
 
     @pytest.mark.parametrize("method", METHODS)
     def test_every_method_trains(self, method, encoder_folder, tokenizer, tmp_path):
@@ -365,6 +396,20 @@ class TestRefusals:
         assert (tmp_path / "m" / "precious").exists()
 
     @pytest.mark.parametrize("options", [{}, {"resume": True}, {"overwrite": True}])
+    def test_a_folder_that_a_running_training_writes(self, encoder_folder, tokenizer, tmp_path, options):
+        messages = []
+
+        def train_again(progress):
+            with pytest.raises(InputError) as caught:
+                train(build(encoder_folder), tokenizer, toy_splits(), tmp_path / "m", FAST, **options)
+            messages.append(str(caught.value))
+
+        settings = replace(FAST, epochs=1)
+        train(build(encoder_folder), tokenizer, toy_splits(), tmp_path / "m", settings, on_progress=train_again)
+        assert all(f"is being written by train, process {os.getpid()}" in message for message in messages)
+        assert [path.name for path in tmp_path.iterdir()] == ["m"]
+
+    @pytest.mark.parametrize("options", [{}, {"resume": True}, {"overwrite": True}])
     def test_a_foreign_folder_where_the_work_would_be(self, encoder_folder, tokenizer, tmp_path, options):
         (tmp_path / "m.partial").mkdir()
         (tmp_path / "m.partial" / "precious").touch()
@@ -410,7 +455,7 @@ class TestRefusals:
         message = str(caught.value)
         assert "the loss is nan at step 5 with learning rates up to" in message
         assert "checkpoint-3" in message
-        assert "lower learning rates and --overwrite" in message
+        assert "lower learning rates, and overwrite" in message
         assert (tmp_path / "m.partial" / "1-all" / "checkpoint-3" / "model.safetensors").exists()
         assert not (tmp_path / "m").exists()
 

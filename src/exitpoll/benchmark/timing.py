@@ -7,32 +7,23 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, fields, replace
 from enum import StrEnum
 from pathlib import Path
-from typing import cast
 
 import numpy as np
 
 from exitpoll.benchmark.baselines import batch_level_exit, plain_transformers, single_graph, static_model
+from exitpoll.benchmark.parts import Breakdown, break_down
 from exitpoll.data.batching import Text, lengths_of
 from exitpoll.data.progress import OnProgress, Progress, ignore
 from exitpoll.data.splits import Texts
 from exitpoll.decide.policy import Policy
 from exitpoll.engine.engine import Engine
 from exitpoll.engine.loading import find_folder, load_model
-from exitpoll.engine.runtime import LoadedModel, Runtime
+from exitpoll.engine.runtime import LoadedModel
 from exitpoll.errors import InputError
 from exitpoll.files import read_json
 from exitpoll.models.folder import MANIFEST, POLICY, RUNTIMES
 
 BATCH_SIZES = (1, 8, 32, 128)
-PARTS = {  # method -> the part of the work that it does
-    "tokenize": "tokenizing",
-    "embed": "embedding",
-    "advance": "layers",
-    "logits_at": "heads",
-    "opinion": "decision",
-    "answers": "decision",
-    "gather": "gathering",
-}
 
 
 class Way(StrEnum):
@@ -46,6 +37,9 @@ class Way(StrEnum):
     NO_REFILL = "engine, no refill"
     STATIC = "static"
     BATCH_LEVEL_EXIT = "whole batch waits"
+
+
+ALL_LAYERS = (Way.PLAIN, Way.COMPILED, Way.SINGLE_GRAPH, Way.FULL_DEPTH)  # ways that need no exits
 
 
 @dataclass(frozen=True)
@@ -69,18 +63,49 @@ class Timing:
     against_plain: float  # times as fast as plain transformers
     against_full: float  # times as fast as the engine with all layers, in the same runtime
     of_layers: float  # share of the speed-up in layers that is left in wall-clock time: against_full ÷ (layers ÷ depth)
+    rounds: Sequence[float] = ()  # milliseconds a text in every round
 
 
 @dataclass(frozen=True)
-class Breakdown:
-    """The engine's wall-clock time by parts."""
+class Ratio:
+    """How many times as fast one way is as another that was timed in the same rounds."""
+
+    value: float  # in the fastest rounds
+    low: float  # in the worst round for it
+    high: float  # in the best round for it
+
+    @classmethod
+    def of(cls, slower: Timing, faster: Timing) -> Ratio:
+        """Compute the ratio of two times, with its range over the rounds."""
+        pairs = zip(slower.rounds, faster.rounds, strict=True)
+        ratios = [slow / fast for slow, fast in pairs] or [slower.milliseconds / faster.milliseconds]
+        return cls(round(slower.milliseconds / faster.milliseconds, 3), round(min(ratios), 3), round(max(ratios), 3))
+
+    def __str__(self) -> str:
+        """Format the ratio with its range."""
+        return f"{self.value:.2f} × ({self.low:.2f} to {self.high:.2f})"
+
+
+@dataclass(frozen=True)
+class Gain:
+    """What makes the engine faster than plain transformers: its runtime, which needs no exits, and early exit."""
 
     runtime: str
     batch_size: int
-    milliseconds: Mapping[str, float]  # a text, by part; "other" is scheduling
+    without_exits: Ratio  # plain transformers ÷ the fastest way to run all layers in this runtime
+    by_exits: Ratio  # that way ÷ the engine
+    total: Ratio  # plain transformers ÷ the engine, the product of the two
+
+    def __str__(self) -> str:
+        """Describe both factors in a line."""
+        return (
+            f"{self.runtime}, batch size {self.batch_size}: {self.by_exits} by early exit, on top of "
+            f"{self.without_exits} by running all layers in {self.runtime}; together {self.total} as fast as plain "
+            "transformers"
+        )
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Benchmark:
     """Timings of all ways, runtimes and batch sizes."""
 
@@ -92,9 +117,26 @@ class Benchmark:
     breakdowns: Sequence[Breakdown]
     about: Mapping[str, object] = field(default_factory=dict)  # fingerprint, data, split
 
+    def __repr__(self) -> str:
+        """Describe what was timed, and the gains."""
+        return f"Benchmark({self.texts} texts, {self.threads} threads; {'; '.join(map(str, self.gains))})"
+
+    @property
+    def gains(self) -> list[Gain]:
+        """What early exit gains, and what each runtime gains without it, by runtime and batch size."""
+        timings = {(timing.runtime, timing.batch_size, timing.way): timing for timing in self.timings}
+        gains = []
+        for engine in (timing for timing in self.timings if timing.way == Way.ENGINE):
+            plain = timings["torch", engine.batch_size, Way.PLAIN]
+            ways = (timings.get((engine.runtime, engine.batch_size, way)) for way in ALL_LAYERS)
+            full = min(filter(None, ways), key=lambda timing: timing.milliseconds)
+            ratios = Ratio.of(plain, full), Ratio.of(full, engine), Ratio.of(plain, engine)
+            gains.append(Gain(engine.runtime, engine.batch_size, *ratios))
+        return gains
+
     def to_dict(self) -> dict[str, object]:
-        """Return all figures as plain values."""
-        return asdict(self)
+        """Return all figures as plain values, with the gains that follow from them."""
+        return {**asdict(self), "gains": list(map(asdict, self.gains))}
 
     @classmethod
     def load(cls, path: Path) -> Benchmark:
@@ -184,7 +226,9 @@ def benchmark(
         threads=runtime.threads,
         layers=runtime.exit_layers[-1],
         timings=timings,
-        breakdowns=[break_down(model, texts, size) for model in models for size in batch_sizes],
+        breakdowns=[
+            break_down(model.kind, model.loaded, model.policy, texts, size) for model in models for size in batch_sizes
+        ],
     )
 
 
@@ -251,8 +295,8 @@ def _count_from(start: int, total: int, on_progress: OnProgress) -> OnProgress:
 
 def _time_alternately(
     entries: Sequence[_Entry], texts: Sequence[Text], batch_size: int, rounds: int, on_progress: OnProgress
-) -> list[float]:
-    """Measure the seconds a text of all entries: those of their fastest round, as other load only adds time."""
+) -> list[list[float]]:
+    """Measure the seconds a text of all entries in every round, after a warm-up round."""
     seconds: list[list[float]] = [[] for _ in entries]
     for attempt in range(rounds + 1):
         for number, entry in enumerate(entries):
@@ -260,14 +304,15 @@ def _time_alternately(
             entry.run(texts, batch_size)
             seconds[number].append(time.perf_counter() - started)
             on_progress(Progress("timing", attempt * len(entries) + number + 1))
-    return [min(times[1:]) / len(texts) for times in seconds]
+    return [[spent / len(texts) for spent in times[1:]] for times in seconds]
 
 
-def _timings(entries: Sequence[_Entry], seconds: Sequence[float], batch_size: int) -> list[Timing]:
-    """Compute ratios of the seconds a text."""
-    fastest = {(entry.runtime, entry.way): value for entry, value in zip(entries, seconds, strict=True)}
+def _timings(entries: Sequence[_Entry], seconds: Sequence[Sequence[float]], batch_size: int) -> list[Timing]:
+    """Compute ratios of the seconds a text in the fastest round, as other load only adds time."""
+    fastest = {(entry.runtime, entry.way): min(times) for entry, times in zip(entries, seconds, strict=True)}
     timings = []
-    for entry, value in zip(entries, seconds, strict=True):
+    for entry, times in zip(entries, seconds, strict=True):
+        value = min(times)
         against_full = fastest[entry.runtime, Way.FULL_DEPTH] / value
         timings.append(
             Timing(
@@ -279,57 +324,7 @@ def _timings(entries: Sequence[_Entry], seconds: Sequence[float], batch_size: in
                 against_plain=round(fastest["torch", Way.PLAIN] / value, 3),
                 against_full=round(against_full, 3),
                 of_layers=round(against_full * entry.depth / entry.layers, 3),
+                rounds=[round(1000 * spent, 4) for spent in times],
             )
         )
     return timings
-
-
-# ---- parts ----------------------------------------------------------------------------------------------------------
-
-
-def break_down(model: ModelInRuntime, texts: Sequence[Text], batch_size: int) -> Breakdown:
-    """Measure the parts of the engine's time.
-
-    Args:
-        model: A model in one runtime.
-        texts: Texts to predict.
-        batch_size: Most texts in a call.
-
-    Returns:
-        The time of every part.
-    """
-    clock = dict.fromkeys(PARTS.values(), 0.0)
-    loaded = cast(LoadedModel, _Timed(model.loaded, clock))
-    runtime = cast(Runtime, _Timed(model.loaded.runtime, clock))
-    policy = cast(Policy, _Timed(model.policy, clock))
-    engine = Engine(replace(model.loaded, runtime=runtime, tokenize=loaded.tokenize), policy)
-    engine(texts[: 2 * batch_size], batch_size)
-    clock.update(dict.fromkeys(clock, 0.0))
-    started = time.perf_counter()
-    engine(texts, batch_size)
-    total = time.perf_counter() - started
-    clock["other"] = total - sum(clock.values())
-    parts = {part: round(1000 * seconds / len(texts), 4) for part, seconds in clock.items()}
-    return Breakdown(model.kind, batch_size, parts)
-
-
-class _Timed:
-    """An object whose methods are timed."""
-
-    def __init__(self, inner: object, clock: dict[str, float]) -> None:
-        """Wrap an object; `clock` counts the seconds of every part."""
-        self._inner, self._clock = inner, clock
-
-    def __getattr__(self, name: str) -> object:
-        """Return the attribute of the object itself; methods that are parts of the work with a clock around them."""
-        attribute = getattr(self._inner, name)
-        if name not in PARTS:
-            return attribute
-
-        def timed(*arguments: object) -> object:
-            started = time.perf_counter()
-            result = attribute(*arguments)
-            self._clock[PARTS[name]] += time.perf_counter() - started
-            return result
-
-        return timed

@@ -1,16 +1,24 @@
-"""Output of the verbs: lines and tables on stdout, progress bars and errors on stderr."""
+"""Output of the verbs: lines and tables on stdout, progress bars and errors on stderr.
+
+Whatever comes from data or a folder is printed with its control characters escaped.
+"""
 
 from __future__ import annotations
 
+import contextlib
+import json
 import logging
+import math
 import os
+import re
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from textwrap import shorten
 from typing import TYPE_CHECKING, NoReturn
 
-from rich.console import Console
+from rich.console import Console, RenderableType
 
 from exitpoll.errors import MissingExtraError
 
@@ -22,27 +30,153 @@ if TYPE_CHECKING:
     from exitpoll.engine.inputs import InputTexts
     from exitpoll.training.train import Trained
 
-console = Console()
-errors = Console(stderr=True)
+UNLIMITED = 1000  # columns, where no terminal limits them
+OUTPUT_CLOSED = 141  # as shells report a process that SIGPIPE ended
+# Control characters, separators of lines, characters that turn the direction of writing, and halves of surrogate pairs.
+_INVISIBLE = re.compile("[\x00-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069\ud800-\udfff]")
+
+
+class OutputConsole(Console):
+    """A console that ends the process in silence where nobody reads its output any more, as in `| head -1`."""
+
+    def on_broken_pipe(self) -> None:
+        """Exit with the code that shells know."""
+        stop_writing()
+
+
+@dataclass
+class Modes:
+    """How the verbs print; options of one command."""
+
+    quiet: bool = False  # neither progress nor notes
+    json: bool = False  # only the result goes to stdout, as JSON
+
+
+console = OutputConsole()
+errors = OutputConsole(stderr=True)
+modes = Modes()
+
+
+def reset_modes() -> None:
+    """Print as by default, at the start of a command."""
+    modes.quiet = modes.json = False
+
+
+def print_as_json(yes: bool) -> None:
+    """Keep stdout for the result as JSON, if that is wanted: other lines go to stderr.
+
+    Args:
+        yes: Whether it is wanted.
+    """
+    modes.json = yes
+
+
+def visible(text: str) -> str:
+    r"""Escape what a terminal would obey instead of show, as in names and cells of a stranger's files.
+
+    Args:
+        text: The text.
+
+    Returns:
+        The text, with control characters as in "\x1b".
+    """
+    return _INVISIBLE.sub(lambda match: ascii(match[0])[1:-1], text)
+
+
+def progress_console() -> Console:
+    """Return where to show progress: on stderr, or nowhere with -q."""
+    return Console(stderr=True, quiet=modes.quiet)
 
 
 def say(*lines: str) -> None:
-    """Print lines as they are, without markup or wrapping."""
-    for line in lines:
-        console.print(line, highlight=False, markup=False, soft_wrap=True)
+    """Print lines of a result, without markup or wrapping."""
+    if not (modes.json and modes.quiet):
+        for line in lines:
+            _lines_console().print(visible(line), highlight=False, markup=False, soft_wrap=True)
+
+
+def remark(*lines: str) -> None:
+    """Print lines that -q leaves out: notes, and where something was written."""
+    if not modes.quiet:
+        say(*lines)
+
+
+def show(table: RenderableType) -> None:
+    """Print a table of a result; in a file or a pipe it is as wide as it needs to be."""
+    if modes.json and modes.quiet:
+        return
+    stream = _lines_console()
+    if not stream.is_terminal:
+        stream = OutputConsole(file=stream.file, width=UNLIMITED)
+    stream.print(table)
+
+
+def show_result(result: Mapping[str, object]) -> None:
+    """Print the result as JSON, if that is wanted.
+
+    Args:
+        result: What the verb found or wrote.
+    """
+    if modes.json:
+        write_out(json.dumps(_plain(result), default=str) + "\n")
+
+
+def write_out(text: str) -> None:
+    """Write text to stdout as it is, and at once."""
+    try:
+        sys.stdout.write(text)
+        sys.stdout.flush()
+    except BrokenPipeError:
+        stop_writing()
+
+
+def flush() -> None:
+    """Write what is still in the buffer of stdout."""
+    write_out("")
+
+
+def stop_writing() -> NoReturn:
+    """End the process in silence, because nobody reads its output any more."""
+    nowhere = os.open(os.devnull, os.O_WRONLY)
+    for stream in (sys.stdout, sys.stderr):
+        with contextlib.suppress(OSError, ValueError):  # not a file, in tests
+            os.dup2(nowhere, stream.fileno())  # what is left in buffers is written there when Python exits
+    sys.exit(OUTPUT_CLOSED)
 
 
 def say_written(folder: Path, names: Sequence[str]) -> None:
     """Print which files were written to a folder."""
     listed = names[0] if len(names) == 1 else f"{', '.join(names[:-1])} and {names[-1]}"
-    say(f"wrote {listed} to {folder}")
+    remark(f"wrote {listed} to {folder}")
 
 
 def fail(message: str, code: int) -> NoReturn:
     """Print an error in one line, and exit."""
-    line = shorten(message, 600)
+    line = visible(shorten(message, 600))
     errors.print(f"exitpoll: {line}", style="red", highlight=False, markup=False, soft_wrap=True)
     sys.exit(code)
+
+
+class VisibleFormatter(logging.Formatter):
+    """Formats a log record with its control characters escaped."""
+
+    def format(self, record: logging.LogRecord) -> str:
+        """Return the lines."""
+        return "\n".join(map(visible, super().format(record).splitlines()))
+
+
+def _plain(value: object) -> object:
+    """Turn NaN and infinite numbers into null, which JSON can hold."""
+    if isinstance(value, float):
+        return value if math.isfinite(value) else None
+    if isinstance(value, Mapping):
+        return {str(key): _plain(inner) for key, inner in value.items()}
+    return [_plain(inner) for inner in value] if isinstance(value, list | tuple) else value
+
+
+def _lines_console() -> Console:
+    """Return where lines and tables go."""
+    return errors if modes.json else console
 
 
 def notes_of(read: InputTexts) -> list[str]:
@@ -54,12 +188,12 @@ def show_training(trained: Trained) -> None:
     """Print the scores of a training by exit, and its notes."""
     from exitpoll.cli.tables import training_table
 
-    console.print(training_table(trained))
-    say(*(f"note: {note}" for note in trained.notes))
+    show(training_table(trained))
+    remark(*(f"note: {note}" for note in trained.notes))
     if trained.truncated:
         length = trained.model.config.max_length
-        say(f"note: {trained.truncated} of {trained.texts} texts were longer than {length} tokens and truncated")
-    say(f"wrote {trained.folder} after {trained.seconds:.0f} s")
+        remark(f"note: {trained.truncated} of {trained.texts} texts were longer than {length} tokens and truncated")
+    remark(f"wrote {trained.folder} after {trained.seconds:.0f} s")
 
 
 def show_evaluation(evaluation: Evaluation, policy: Policy) -> None:
@@ -68,10 +202,10 @@ def show_evaluation(evaluation: Evaluation, policy: Policy) -> None:
     from exitpoll.report.wording import verdict
 
     say(*verdict(evaluation, policy))
-    console.print(evaluation_table(evaluation))
-    console.print(depths_table(evaluation.depths))
+    show(evaluation_table(evaluation))
+    show(depths_table(evaluation.depths))
     if evaluation.groups:
-        console.print(groups_table(evaluation))
+        show(groups_table(evaluation))
 
 
 def save_figure(draw: Callable[[], Figure], path: Path) -> list[str]:
@@ -89,7 +223,7 @@ def save_figure(draw: Callable[[], Figure], path: Path) -> list[str]:
     try:
         save(draw(), path)
     except MissingExtraError as error:
-        say(f"no figure: {error}")
+        remark(f"no figure: {error}")
         return []
     return [path.name]
 

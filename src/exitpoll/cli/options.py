@@ -6,14 +6,17 @@ loaded.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Annotated, Literal
+from dataclasses import dataclass, field, fields, make_dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, Literal, get_type_hints
 
 from cyclopts import Parameter
 
+from exitpoll.cli.groups import IN_DATA, IN_METHOD, IN_MODEL, IN_OPTIMIZER, IN_OUTPUT
 from exitpoll.data.tasks import TASKS
 from exitpoll.decide.metrics import METRICS
 from exitpoll.decide.strategies import STRATEGIES
+from exitpoll.engine.inputs import Split
 from exitpoll.training.settings import TrainingSettings
 
 if TYPE_CHECKING:
@@ -21,25 +24,50 @@ if TYPE_CHECKING:
     StrategyName = str
     StrategyOrBest = str
 else:
-    MetricName = Literal[tuple(METRICS)]
+    MetricName = Annotated[Literal[tuple(METRICS)], IN_METHOD]
     StrategyName = Literal[tuple(STRATEGIES)]
-    StrategyOrBest = Literal[("best", *STRATEGIES)]
+    StrategyOrBest = Annotated[Literal[("best", *STRATEGIES)], IN_METHOD]
 
 _SEVERAL = Parameter(consume_multiple=True, negative="")
 _KNOWN_TASKS = ", ".join(TASKS)
 _DATA = Parameter(
-    help="A CSV, TSV, JSONL or Parquet file, a folder with train, dev and test files, a dataset on the hub, or a known "
-    f"task: {_KNOWN_TASKS}."
+    help="A CSV, TSV, JSONL, JSON or Parquet file (also .gz and .zst), a folder with train, dev and test files, a "
+    f"dataset on the hub, or a known task: {_KNOWN_TASKS}."
 )
 _TASK = Parameter(help=f"The known task whose metric to use, if the name of the data is not a task's: {_KNOWN_TASKS}.")
 
+# Types without a group: verbs add one, as in Annotated[Numbers, IN_MODEL].
 Names = Annotated[list[str] | None, _SEVERAL]
 Numbers = Annotated[list[int] | None, _SEVERAL]
 Floats = Annotated[list[float] | None, _SEVERAL]
-Strategies = Annotated[list[StrategyName] | None, _SEVERAL]
-Data = Annotated[str, _DATA]
-OptionalData = Annotated[str | None, _DATA]
-TrainingFlags = Annotated[TrainingSettings | None, Parameter(name="*")]
+
+Strategies = Annotated[list[StrategyName] | None, _SEVERAL, IN_METHOD]
+Data = Annotated[str, _DATA, IN_DATA]
+OptionalData = Annotated[str | None, _DATA, IN_DATA]
+SplitName = Annotated[Split, IN_DATA]
+TracePath = Annotated[Path | None, IN_DATA]
+PolicyPath = Annotated[Path | None, IN_MODEL]
+BatchSize = Annotated[int, IN_MODEL]
+Threads = Annotated[int | None, IN_MODEL]
+Device = Annotated[
+    str,
+    IN_MODEL,
+    Parameter(help="Where to run the model: cpu, cuda, cuda:1, mps …; auto takes a GPU where there is one."),
+]
+Out = Annotated[Path, IN_OUTPUT]
+OptionalOut = Annotated[Path | None, IN_OUTPUT]
+Resume = Annotated[bool, IN_OUTPUT]
+Overwrite = Annotated[bool, IN_OUTPUT]
+AsJson = Annotated[
+    bool,
+    IN_OUTPUT,
+    Parameter(
+        name="--json",
+        negative="",
+        show_default=False,
+        help="Print the result as JSON, and nothing else on standard output: other lines go to standard error.",
+    ),
+]
 
 
 @dataclass(frozen=True)
@@ -57,3 +85,45 @@ class Reading:
     text_column: str | None = None
     pair_column: str | None = None
     label_column: str | None = None
+
+
+ReadingFlags = Annotated[Reading | None, Parameter(name="*"), IN_DATA]
+
+_GROUPS = {"max_length": IN_DATA} | dict.fromkeys(  # of the settings of a training; all others are the optimizer's
+    (
+        *("method", "objective", "schedule", "strategy", "exit_weights", "diversity_weight", "closest"),
+        *("through_target", "neighbors", "last_diversity", "temperature", "layer_drop"),
+    ),
+    IN_METHOD,
+)
+
+
+class _MakesSettings(TrainingSettings):
+    """A class whose instances are TrainingSettings: only its annotations differ."""
+
+    def __new__(cls, **values: Any) -> TrainingSettings:  # type: ignore[misc]
+        """Return the settings."""
+        return TrainingSettings(**values)
+
+
+def _grouped_settings() -> type[TrainingSettings]:
+    """Annotate the settings of a training with the groups in which help lists them."""
+    hints = get_type_hints(TrainingSettings)
+    annotated = [
+        (row.name, Annotated[hints[row.name], _GROUPS.get(row.name, IN_OPTIMIZER)], field(default=row.default))
+        for row in fields(TrainingSettings)
+    ]
+    return make_dataclass(
+        "TrainingSettings",
+        annotated,
+        bases=(_MakesSettings,),
+        namespace={"__doc__": TrainingSettings.__doc__, "__module__": __name__},
+        frozen=True,
+        kw_only=True,
+    )
+
+
+if TYPE_CHECKING:
+    TrainingFlags = TrainingSettings | None
+else:
+    TrainingFlags = Annotated[_grouped_settings() | None, Parameter(name="*")]

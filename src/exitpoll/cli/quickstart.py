@@ -118,7 +118,7 @@ def _engine_steps(
 ) -> Iterator[Step]:
     """Iterate over the steps from a policy to predictions, an export, timings and a report."""
     answers, bench, page = folder / "answers.jsonl", folder / "bench", folder / REPORT / PAGE
-    arguments = [str(model), "--input", str(folder / INPUT), "--output", str(answers), "--resume"]
+    arguments = [str(model), "--data", str(folder / INPUT), "--out", str(answers), "--resume"]
     yield Step("Classify a few sentences", "predict", arguments, answers)
     arguments = [str(model), *(data if measure_export else [])]
     yield Step("Export it for ONNX Runtime", "export", arguments, model / "onnx" / MANIFEST)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from exitpoll.cli.console import errors
+from exitpoll.cli.console import progress_console
 from exitpoll.decide.trace import Trace
 
 if TYPE_CHECKING:
@@ -46,5 +46,5 @@ def record_texts(loaded: LoadedModel, read: InputTexts, batch_size: int) -> Trac
     from exitpoll.data.bars import progress_bars
     from exitpoll.engine.record import record_in_memory
 
-    with progress_bars(errors) as on_progress:
+    with progress_bars(progress_console()) as on_progress:
         return record_in_memory(loaded, read.texts, about=read.about, batch_size=batch_size, on_progress=on_progress)

@@ -11,7 +11,8 @@ from pathlib import Path
 
 import numpy as np
 
-from exitpoll.data.readers import RawSplits, Row, checked, read_csv
+from exitpoll.data.rows import RawSplits, Row, checked
+from exitpoll.data.separated import read_csv
 from exitpoll.errors import InputError, MissingExtraError
 
 EMBEDDED = "embedded"  # names the encoder and the data of the extra; ./embedded, or a Path, is a folder of that name

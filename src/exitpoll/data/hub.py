@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Protocol
 
-from exitpoll.data.readers import RawSplits, Row
+from exitpoll.data.rows import RawSplits, Row
 from exitpoll.data.tasks import Task
 from exitpoll.errors import InputError, MissingExtraError
 

@@ -13,6 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from exitpoll.data.batching import Text
+from exitpoll.data.normalize import normalized
 from exitpoll.errors import InputError
 
 if TYPE_CHECKING:
@@ -116,6 +117,6 @@ def _hashes(texts: Texts) -> NDArray:
 
 def _hash(text: Text) -> bytes:
     """Hash a text, or a pair, without regard to case and white space."""
-    parts = text if isinstance(text, tuple) else (text,)
-    normalized = "\0".join(" ".join(part.casefold().split()) for part in parts)
-    return hashlib.blake2b(normalized.encode("utf-8", errors="surrogatepass"), digest_size=HASH_BYTES).digest()
+    plain = normalized(text)
+    content = "\0".join(plain) if isinstance(plain, tuple) else plain
+    return hashlib.blake2b(content.encode("utf-8", errors="surrogatepass"), digest_size=HASH_BYTES).digest()

@@ -5,23 +5,26 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
+from textwrap import shorten
 from typing import Literal
 
 import numpy as np
 from numpy.typing import NDArray
 
 from exitpoll.data.batching import Text
-from exitpoll.data.columns import LABEL_COLUMNS, Columns, Table, pick_columns, to_table
+from exitpoll.data.columns import Columns, Table, column_notes, pick_columns, to_table
+from exitpoll.data.cut import copies_of, cut_rows
 from exitpoll.data.demo import EMBEDDED, read_embedded
 from exitpoll.data.hub import read_hub
-from exitpoll.data.labels import LabelScheme
-from exitpoll.data.readers import READERS, RawSplits, read_file, read_folder
+from exitpoll.data.labels import LabelScheme, label_notes
+from exitpoll.data.normalize import normalized
+from exitpoll.data.readers import kind_of, notes_on, read_file, read_folder
+from exitpoll.data.rows import RawSplits
 from exitpoll.data.tasks import TASKS, Task, task_named
 from exitpoll.decide.metrics import DEFAULT_METRICS, METRICS, MULTI_LABEL, SINGLE_LABEL
 from exitpoll.errors import InputError
 
 AGREEMENT = "agreement"  # the metric of texts without labels: how often an exit answers as the last one does
-CUT_SHARE, CUT_MOST = 0.1, 2000  # a missing split takes this share of the train split, and at most so many texts
 
 
 @dataclass(frozen=True)
@@ -112,11 +115,12 @@ def load_splits(
     """Load a dataset in three splits.
 
     A folder or hub dataset may have train, dev and test splits. Without a labelled test split the dev split becomes the
-    test split, so that results stay comparable with published ones; what is still missing is cut from the train split.
+    test split, so that results stay comparable with published ones; what is still missing is cut from the train split,
+    with all copies of a text on one side. Texts that two splits share are counted in the notes.
 
     Args:
-        source: A CSV, TSV, JSONL or Parquet file, a folder of them, the name of a known task or of a dataset on the
-            hub; or `embedded`, the movie reviews of the extra demo.
+        source: A CSV, TSV, JSON, JSONL or Parquet file, the text files also compressed (.gz, .zst); a folder of them,
+            the name of a known task or of a dataset on the hub; or `embedded`, the movie reviews of the extra demo.
         task: The task whose metric to use, where the name of the source is not that of a task.
         text_column: The column of the text; looked up by convention if not named.
         pair_column: The column of the second text of a pair.
@@ -133,24 +137,23 @@ def load_splits(
     """
     known_task = _find_task(source, task)
     raw = _read_source(source)
-    columns = pick_columns(raw.rows["train"], Columns(text_column, pair_column, label_column, group_column))
-    tables = {split: to_table(rows, columns) for split, rows in raw.rows.items()}
-    metric_notes: tuple[str, ...] = ()
-    raw_labels = tables["train"].labels
-    if raw_labels is None:
+    wanted = Columns(text_column, pair_column, label_column, group_column)
+    columns = pick_columns(raw.rows["train"], wanted)
+    class_names = raw.class_names if label_names is None else label_names
+    tables = {split: to_table(rows, columns, class_names or ()) for split, rows in raw.rows.items()}
+    if tables["train"].labels is None:
         if labels == "required":
-            usual = " or ".join(LABEL_COLUMNS)
-            raise InputError(f"'{source}': no labels found; name their column with --label-column (by default {usual})")
+            message = f"'{source}': no labels found; name their column, which is not called label: label_column"
+            raise InputError(message, options=["label_column"])
         tables = {split: replace(table, labels=None) for split, table in tables.items()}
-        scheme, metric = LabelScheme(problem_type or SINGLE_LABEL, label_names or raw.class_names or ()), AGREEMENT
-    else:
-        scheme = LabelScheme.of(raw_labels, problem_type, label_names or raw.class_names)
-        metric, metric_notes = _metric_for(known_task, scheme)
+    scheme, metric, metric_notes = _scheme_of(tables["train"], problem_type, class_names, known_task)
     splits = _complete(tables, scheme, metric, seed)
-    splits = replace(splits, notes=(*raw.notes, *splits.notes, *metric_notes), source=Path(source).name)
+    given = [table.labels for table in tables.values() if table.labels is not None]
+    notes = (*raw.notes, *column_notes(columns, wanted), *splits.notes, *label_notes(given, scheme), *metric_notes)
+    splits = replace(splits, notes=notes, source=Path(source).name)
     if limit is not None:
         splits = _limited(splits, limit, seed)
-    return _checked(splits)
+    return _checked(replace(splits, notes=(*splits.notes, *_absent_notes(splits), *_overlap_notes(splits))))
 
 
 def load_texts(
@@ -159,7 +162,7 @@ def load_texts(
     """Load one file as it is, without splits; its labels, if it has any, are those of a model.
 
     Args:
-        source: A CSV, TSV, JSONL or Parquet file.
+        source: A CSV, TSV, JSON, JSONL, TXT or Parquet file, the text files also compressed (.gz, .zst).
         label_names: The classes of the model, in the order of their numbers.
         problem_type: What the model predicts, as in transformers.
         columns: The columns to read; looked up by convention by default.
@@ -173,7 +176,7 @@ def load_texts(
     if not path.is_file():
         raise InputError(f"'{source}' is not a file; a folder or a dataset of the hub has splits to choose from")
     rows = read_file(path)
-    table = to_table(rows, pick_columns(rows, columns or Columns()))
+    table = to_table(rows, pick_columns(rows, columns or Columns()), label_names)
     return _to_texts(table, LabelScheme(problem_type, label_names, accept_numbers=True))
 
 
@@ -200,14 +203,24 @@ def _read_source(source: str | Path) -> RawSplits:
         return read_embedded()
     path = Path(source)
     if path.is_file():
-        return RawSplits({"train": read_file(path)})
+        return RawSplits({"train": read_file(path)}, notes=notes_on(path))
     if path.is_dir():
         return read_folder(path)
     if path.exists():
         raise InputError(f"'{source}' is neither a file nor a folder")
-    if path.suffix.lower() in READERS or str(source).startswith((".", "/", "~")):
+    if kind_of(path) is not None or str(source).startswith((".", "/", "~")):
         raise InputError(f"'{source}' does not exist")
     return read_hub(str(source), task_named(str(source)))
+
+
+def _scheme_of(
+    table: Table, problem_type: str | None, class_names: Sequence[str] | None, task: Task | None
+) -> tuple[LabelScheme, str, tuple[str, ...]]:
+    """Return how the labels of the train split are numbered, the metric, and notes on it."""
+    if table.labels is None:
+        return LabelScheme(problem_type or SINGLE_LABEL, class_names or ()), AGREEMENT, ()
+    scheme = LabelScheme.of(table.labels, problem_type, class_names)
+    return scheme, *_metric_for(task, scheme)
 
 
 def _metric_for(task: Task | None, scheme: LabelScheme) -> tuple[str, tuple[str, ...]]:
@@ -238,6 +251,9 @@ def _complete(tables: Mapping[str, Table], scheme: LabelScheme, metric: str, see
         cut["calibration"] = dev
     for split, part in cut.items():
         notes.append(f"the {split} split of {len(part)} texts was cut from train with seed {seed}")
+    if cut and (copies := _count_copies(labelled["train"])):
+        count = len(labelled["train"])
+        notes.append(f"{copies} of the {count} texts are copies of others: all copies of a text are in one split")
     return Splits(
         train=train,
         calibration=dev,
@@ -260,24 +276,35 @@ def _checked(splits: Splits) -> Splits:
 
 
 def _cut(texts: Texts, problem_type: str, seed: int) -> tuple[Texts, Texts]:
-    """Split some texts off at random, stratified by class where the classes are large enough."""
-    from sklearn.model_selection import train_test_split
-
-    size = min(max(round(len(texts) * CUT_SHARE), 1), CUT_MOST)
-    if len(texts) < 2:
-        raise InputError(f"{len(texts)} text is too few to cut a split from; provide dev and test files too")
-    stratify = texts.labels if _can_stratify(texts, problem_type, size) else None
-    kept, cut = train_test_split(np.arange(len(texts)), test_size=size, random_state=seed, stratify=stratify)
-    return texts.select(np.sort(kept)), texts.select(np.sort(cut))
+    """Cut a split from the train split."""
+    kept, cut = cut_rows(list(texts), texts.labels, problem_type, seed)
+    return texts.select(kept), texts.select(cut)
 
 
-def _can_stratify(texts: Texts, problem_type: str, size: int) -> bool:
-    """Return whether every class is large enough to be in both parts of a cut."""
-    if problem_type != SINGLE_LABEL or texts.labels is None:
-        return False
-    counts = np.bincount(texts.labels)
-    counts = counts[counts > 0]
-    return bool(counts.min() >= 2 and len(counts) <= min(size, len(texts) - size))
+def _count_copies(texts: Texts) -> int:
+    """Count the texts that occurred before."""
+    return len(texts) - len(np.unique(copies_of(list(texts))))
+
+
+def _absent_notes(splits: Splits) -> list[str]:
+    """Name the classes of which there is no training text."""
+    labels = splits.train.labels
+    if splits.problem_type != SINGLE_LABEL or labels is None:
+        return []
+    present = set(np.unique(labels).tolist())
+    absent = ", ".join(name for number, name in enumerate(splits.label_names) if number not in present)
+    return [f"no training text has the label: {shorten(absent, 200)}"] if absent else []
+
+
+def _overlap_notes(splits: Splits) -> list[str]:
+    """Count the texts that two splits share."""
+    parts = {split: [normalized(text) for text in getattr(splits, split)] for split in ("train", "calibration", "test")}
+    notes = []
+    for split, other in (("calibration", "train"), ("test", "train"), ("test", "calibration")):
+        known = set(parts[other])
+        if shared := sum(text in known for text in parts[split]):
+            notes.append(f"{shared} of the {len(parts[split])} {split} texts are in the {other} split too")
+    return notes
 
 
 def _limited(splits: Splits, limit: int, seed: int) -> Splits:

@@ -139,28 +139,67 @@ def thinking(trace: Trace) -> Thinking:
     return Thinking((right & ~end).mean(axis=0), (~right & end).mean(axis=0), float((right & ~end).any(axis=1).mean()))
 
 
-def calibration_error(trace: Trace, bins: int = 15) -> NDArray:
-    """Compute the expected calibration error of every exit, Guo et al. (2017).
+@dataclass(frozen=True)
+class Reliability:
+    """Texts sorted into equal intervals of confidence, exit by exit; NaN where an interval has no texts."""
+
+    texts: NDArray  # (exits, bins) how many
+    confidence: NDArray  # (exits, bins) mean probability of the answer
+    right: NDArray  # (exits, bins) share of right answers
+
+    @property
+    def error(self) -> NDArray:
+        """The expected calibration error of every exit, Guo et al. (2017), (exits,)."""
+        gaps = np.abs(np.nan_to_num(self.right - self.confidence))
+        return (self.texts * gaps).sum(axis=1) / np.maximum(self.texts.sum(axis=1), 1)
+
+
+def reliability(trace: Trace, bins: int = 15) -> Reliability:
+    """Compare the confidence of every exit with how often it is right.
 
     Args:
         trace: A trace with labels.
         bins: Number of equal intervals of confidence that texts are sorted into.
 
     Returns:
+        The intervals of every exit.
+    """
+    return reliability_of(_right(trace), _confidence(trace), bins)
+
+
+def reliability_of(right: NDArray, confidence: NDArray, bins: int = 15) -> Reliability:
+    """Compare confidence with how often it is right, for any answers.
+
+    Args:
+        right: Which answers are right, (texts, exits).
+        confidence: Their probabilities, (texts, exits).
+        bins: As in `reliability`.
+
+    Returns:
+        The intervals of every column.
+    """
+    exits = right.shape[1]
+    bin_of = np.minimum((confidence * bins).astype(int), bins - 1) + bins * np.arange(exits)  # (texts, exits)
+
+    def total(values: NDArray) -> NDArray:
+        return np.bincount(bin_of.ravel(), values.ravel(), exits * bins).reshape(exits, bins)
+
+    texts = total(np.ones(right.shape))
+    with np.errstate(invalid="ignore"):
+        return Reliability(texts, total(confidence) / texts, total(right.astype(np.float64)) / texts)
+
+
+def calibration_error(trace: Trace, bins: int = 15) -> NDArray:
+    """Compute the expected calibration error of every exit, Guo et al. (2017).
+
+    Args:
+        trace: A trace with labels.
+        bins: As in `reliability`.
+
+    Returns:
         Errors, (exits,).
     """
-    right, confidence = _right(trace), _confidence(trace)
-    bin_of = np.minimum((confidence * bins).astype(int), bins - 1)  # (texts, exits)
-    gaps = [
-        sum(abs((right[:, exit_number] - confidence[:, exit_number])[inside].sum()) for inside in _bins(column, bins))
-        for exit_number, column in enumerate(bin_of.T)
-    ]
-    return np.array(gaps) / len(trace)
-
-
-def _bins(column: NDArray, bins: int) -> list[NDArray]:
-    """Return the texts of every bin."""
-    return [column == number for number in range(bins)]
+    return reliability(trace, bins).error
 
 
 def auroc(trace: Trace) -> NDArray:

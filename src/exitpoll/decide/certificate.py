@@ -126,7 +126,7 @@ class Source:
         Args:
             other: What a policy is to be used for.
         """
-        for name in ("fingerprint", "runtime"):
+        for name in ("runtime", "fingerprint"):  # the fingerprint of an export is not that of its model
             ours, theirs = getattr(self, name), getattr(other, name)
             if None not in (ours, theirs) and ours != theirs:
                 raise InputError(

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+import logging
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
 from itertools import islice
 from pathlib import Path
 
@@ -12,7 +13,9 @@ from numpy.typing import NDArray
 from exitpoll.data.batching import Text, batches, lengths_of, pick
 from exitpoll.data.splits import Texts
 from exitpoll.decide.metrics import MULTI_LABEL, REGRESSION
+from exitpoll.decide.numerics import softmax
 from exitpoll.decide.policy import Policy
+from exitpoll.engine.arguments import iterate_texts, to_integer, to_text
 from exitpoll.engine.loading import file_of, find_folder, load_model
 from exitpoll.engine.runtime import LoadedModel
 from exitpoll.engine.scheduler import Batch, Departure, Scheduler
@@ -21,19 +24,55 @@ from exitpoll.models.folder import POLICY
 
 WINDOW = 4096  # texts that are tokenized and sorted by length at a time
 
+logger = logging.getLogger("exitpoll")
 
-@dataclass(frozen=True)
+
+@dataclass(frozen=True, repr=False)
 class Prediction:
-    """The prediction for one text."""
+    """The prediction for one text.
 
-    label: str | tuple[str, ...] | float  # a class, all labels that apply, or a value
-    probability: float | dict[str, float]  # of the class, or of every label; NaN for a value
-    depth: int  # layers that were run
-    is_finite: bool = True  # False: logits were NaN or infinite, and the prediction means nothing
+    Attributes:
+        label: The class; all labels that apply, for a model of several labels; a value, for regression.
+        probability: What the head that answered gives that class, without temperature or vote; that of every label,
+            for a model of several labels; NaN, for regression.
+        depth: The number of layers that were run.
+        is_finite: False if logits were NaN or infinite, so that the prediction means nothing.
+        logits: The logits of the head that answered, (classes,).
+        label_names: The labels, by class number.
+    """
+
+    label: str | tuple[str, ...] | float
+    probability: float | dict[str, float]
+    depth: int
+    is_finite: bool = True
+    logits: NDArray | None = field(default=None, compare=False)
+    label_names: Sequence[str] = field(default=(), compare=False)
+
+    @property
+    def probabilities(self) -> dict[str, float]:
+        """What the head that answered gives every class, by name; empty for regression."""
+        if isinstance(self.probability, dict):
+            return dict(self.probability)
+        if self.logits is None or not isinstance(self.label, str):
+            return {}
+        return dict(zip(self.label_names, softmax(self.logits).tolist(), strict=True))
+
+    def __repr__(self) -> str:
+        """Show the fields that matter, probabilities with six digits."""
+        if isinstance(self.probability, dict):
+            shown: object = {name: round(probability, 6) for name, probability in self.probability.items()}
+        else:
+            shown = round(self.probability, 6)
+        broken = "" if self.is_finite else ", is_finite=False"
+        return f"Prediction(label={self.label!r}, probability={shown}, depth={self.depth}{broken})"
 
 
 class Engine:
-    """A model with its policy; it keeps nothing between calls, so threads may share it."""
+    """A model with its policy; it keeps nothing between calls, so threads may share it.
+
+    An engine that was loaded from a folder can be pickled: it is then loaded again from there, with the same policy.
+    Processes that are forked cannot use the engine of their parent, unless it has one thread.
+    """
 
     def __init__(self, model: LoadedModel, policy: Policy | None = None) -> None:
         """Combine a model and a policy; `Engine.load` does so for a folder.
@@ -50,6 +89,15 @@ class Engine:
             self.policy.source.check_same(model.source)
         self.policy.check_exits(len(self.runtime.exit_layers))
 
+    def __repr__(self) -> str:
+        """Describe the model and the policy."""
+        policy = "never exits early" if self.policy.threshold is None else self.policy.name
+        return f"Engine({self.model.description}, policy: {policy})"
+
+    def __reduce__(self) -> tuple[type[Engine], tuple[LoadedModel, Policy]]:
+        """Pickle by the folder of the model."""
+        return Engine, (self.model, self.policy)
+
     @classmethod
     def load(
         cls,
@@ -58,7 +106,7 @@ class Engine:
         *,
         policy: Policy | None = None,
         threads: int | None = None,
-        device: str = "cpu",
+        device: str = "auto",
     ) -> Engine:
         """Load a model folder with its policy.
 
@@ -66,10 +114,11 @@ class Engine:
             folder: What `exitpoll train` or `exitpoll export` wrote, or the name of a trained model on the hub.
             runtime: "torch", "onnx" or "onnx-int8"; the one that the folder was written for by default. A trained
                 folder is also searched for an export of that name.
-            policy: When to exit; by default policy.json of the folder, and without one never before the last exit.
+            policy: When to exit; by default policy.json of the folder. Without one no text exits early, which is
+                logged as a warning of the logger "exitpoll".
             threads: How many threads this engine uses; by default as many as torch uses in this process, or for an
                 export as many as there are cores.
-            device: The device for torch.
+            device: The device for torch: "cpu", "cuda", …; "auto" is a GPU of CUDA where there is one, else the CPU.
 
         Returns:
             The engine.
@@ -77,14 +126,20 @@ class Engine:
         if policy is not None and not isinstance(policy, Policy):
             raise InputError(f"policy {policy!r:.60} must be a Policy; Policy.load reads one from a file")
         loaded = load_model(folder, runtime, threads=threads, device=device)
-        path = file_of(find_folder(folder, runtime), POLICY) if policy is None else None
-        return cls(loaded, policy if path is None else Policy.load(path))
+        if policy is None:
+            path = file_of(find_folder(folder, runtime), POLICY)
+            if path is None:
+                logger.warning("'%s' has no policy.json, so no text will exit early: calibrate the model", folder)
+            else:
+                policy = Policy.load(path)
+        return cls(loaded, policy)
 
-    def __call__(self, texts: Sequence[Text], batch_size: int = 32) -> list[Prediction]:
+    def __call__(self, texts: Iterable[Text], batch_size: int = 32) -> list[Prediction]:
         """Predict some texts.
 
         Args:
-            texts: Texts, or pairs of texts.
+            texts: Texts, or pairs of texts (tuples or lists of two): a list, a generator, a NumPy array, a column of
+                pandas; or a table, such as a DataFrame, whose text column is found by its name.
             batch_size: Most texts in a call.
 
         Returns:
@@ -99,29 +154,25 @@ class Engine:
         """Predict any number of texts in constant memory, in the order in which they exit.
 
         Args:
-            texts: Texts, or pairs of texts.
+            texts: Texts, or pairs of texts, as for a call.
             batch_size: Most texts in a call.
             refill: Whether texts may wait at an exit for others, to keep batches full.
 
         Yields:
             The number of a text, from 0, and its prediction.
         """
-        if not isinstance(batch_size, int) or batch_size < 1:
-            raise InputError(f"batch_size {batch_size} must be an integer, at least 1")
-        if isinstance(texts, str | bytes):
-            raise InputError("give a list of texts, not one text")
-        if isinstance(texts, Mapping) or not isinstance(texts, Iterable):
-            raise InputError(f"give a list of texts, not {type(texts).__name__}")
+        batch_size = to_integer("batch_size", batch_size)
+        self.model.check_process()
         scheduler = Scheduler(self.runtime, self.policy, batch_size, refill=refill)
-        for departure in scheduler.run(self._batches(iter(texts), batch_size)):
+        for departure in scheduler.run(self._batches(iterate_texts(texts), batch_size)):
             yield from self._predictions(departure)
 
-    def _batches(self, texts: Iterator[Text], batch_size: int) -> Iterator[Batch]:
+    def _batches(self, texts: Iterator[object], batch_size: int) -> Iterator[Batch]:
         """Tokenize a window of texts at a time and batch those of similar length, longest first."""
         done = 0
-        while window := list(islice(texts, WINDOW)):
+        while given := list(islice(texts, WINDOW)):
+            window = [to_text(f"text {number}", text) for number, text in enumerate(given, start=done)]
             for number, text in enumerate(window, start=done):
-                check_text(f"text {number}", text)
                 self.model.check_pairs(f"text {number}", pairs=isinstance(text, tuple))
             tokens = self.model.tokenize(Texts.of(window))
             for rows in batches(lengths_of(tokens), batch_size):
@@ -131,9 +182,11 @@ class Engine:
     def _predictions(self, departure: Departure) -> Iterator[tuple[int, Prediction]]:
         """Turn the answers of texts that leave together into predictions."""
         depth = self.runtime.exit_layers[departure.exit_number]
-        columns = (departure.numbers, departure.answer, departure.probability, departure.is_finite)
-        for number, answer, probability, is_finite in zip(*columns, strict=True):
-            yield int(number), Prediction(*self._named(answer, probability), depth, bool(is_finite))
+        names = self.model.label_names
+        columns = (departure.numbers, departure.answer, departure.probability, departure.is_finite, departure.logits)
+        for number, answer, probability, is_finite, logits in zip(*columns, strict=True):
+            label, share = self._named(answer, probability)
+            yield int(number), Prediction(label, share, depth, bool(is_finite), logits, names)
 
     def _named(
         self, answer: NDArray, probability: NDArray
@@ -145,20 +198,3 @@ class Engine:
             chosen = tuple(name for name, applies in zip(self.model.label_names, answer, strict=True) if applies)
             return chosen, dict(zip(self.model.label_names, map(float, probability), strict=True))
         return self.model.label_names[int(answer)], float(probability)
-
-
-def check_text(place: str, text: object) -> None:
-    """Refuse anything but a text or a pair of texts, and texts that are empty.
-
-    Args:
-        place: Where it comes from, for the message.
-        text: What was given as a text.
-    """
-    parts = text if isinstance(text, tuple) else (text,)
-    expected = 2 if isinstance(text, tuple) else 1
-    if len(parts) != expected or not all(isinstance(part, str) and part.strip() for part in parts):
-        raise InputError(f"{place} is empty, or neither a text nor a pair of texts: {text!r:.60}")
-    try:
-        "".join(parts).encode()
-    except UnicodeEncodeError as error:
-        raise InputError(f"{place} holds half of a surrogate pair, which is not a character") from error

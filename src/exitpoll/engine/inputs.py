@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from exitpoll.data.columns import Columns
+from exitpoll.data.readers import notes_on
 from exitpoll.data.splits import Splits, Texts, load_splits, load_texts
 from exitpoll.data.tasks import task_named
 from exitpoll.decide.metrics import DEFAULT_METRICS, METRICS, REGRESSION
@@ -55,11 +56,10 @@ def read_texts(
     """
     columns = Columns(text_column, pair_column, label_column, group_column)
     problem_type = loaded.runtime.problem_type
-    notes: list[str] = []
     if split == "all":
         names = list(loaded.label_names)
         texts = load_texts(data, label_names=names, problem_type=problem_type, columns=columns)
-        metric = DEFAULT_METRICS[problem_type]
+        metric, notes = DEFAULT_METRICS[problem_type], list(notes_on(Path(data)))
     else:
         splits = _load_splits(loaded, data, task, columns)
         texts, metric, notes = getattr(splits, split), splits.metric, list(splits.notes)

@@ -7,8 +7,9 @@ from dataclasses import replace
 from pathlib import Path
 
 from exitpoll.decide.certificate import Source
+from exitpoll.engine.arguments import to_integer
 from exitpoll.engine.manifest import Manifest
-from exitpoll.engine.runtime import LoadedModel
+from exitpoll.engine.runtime import LoadedModel, Origin, TrainingSummary
 from exitpoll.errors import InputError
 from exitpoll.models.folder import MANIFEST, RUNTIMES, TRAINING, read_training
 
@@ -16,7 +17,7 @@ MOST_THREADS = 256
 
 
 def load_model(
-    folder: str | Path, runtime: str | None = None, *, threads: int | None = None, device: str = "cpu"
+    folder: str | Path, runtime: str | None = None, *, threads: int | None = None, device: str = "auto"
 ) -> LoadedModel:
     """Load a model: a folder that `exitpoll train` or `exitpoll export` wrote, or one on the hub.
 
@@ -26,30 +27,42 @@ def load_model(
             also searched for an export of that name.
         threads: How many threads this model uses; by default as many as torch uses in this process, or for an export
             as many as there are cores.
-        device: The device for torch.
+        device: The device for torch: "cpu", "cuda", …; "auto" is a GPU of CUDA where there is one, else the CPU.
 
     Returns:
         The model.
     """
+    model_folder = _check_arguments(folder, runtime, device)
+    threads = None if threads is None else to_integer("threads", threads, at_most=MOST_THREADS)
+    place = str(Path(folder).resolve()) if Path(folder).is_dir() else str(folder)
+    origin = Origin(place, runtime, threads, device)
+    if not (model_folder / MANIFEST).exists():
+        from exitpoll.engine.torch_runtime import load_trained
+
+        path = file_of(folder, TRAINING)
+        training: TrainingSummary = {} if path is None else read_training(path.parent)
+        return replace(load_trained(folder, threads, device), training=training, origin=origin)
+    from exitpoll.engine.onnx_runtime import load_exported
+
+    if device not in ("auto", "cpu"):
+        raise InputError(f"'{model_folder}' is for ONNX Runtime on the CPU; device '{device}' needs a trained folder")
+    return replace(load_exported(model_folder, threads), training=read_training(model_folder), origin=origin)
+
+
+def _check_arguments(folder: object, runtime: object, device: object) -> Path:
+    """Check what `load_model` was given, and return the folder with the files of the runtime."""
+    if not isinstance(folder, str | Path) or not str(folder).strip():
+        raise InputError(f"folder {folder!r:.60} must be the path of a model folder, or its name on the hub")
     if runtime is not None and runtime not in RUNTIMES:
-        raise InputError(f"runtime '{runtime}' is unknown; choose one of: {', '.join(RUNTIMES)}")
-    if threads is not None and not 1 <= threads <= MOST_THREADS:
-        raise InputError(f"threads {threads} must be between 1 and {MOST_THREADS}")
-    model_folder = find_folder(folder, runtime)
+        raise InputError(f"runtime {runtime!r:.60} is unknown; choose one of: {', '.join(RUNTIMES)}")
+    if not isinstance(device, str):
+        raise InputError(f"device {device!r:.60} must be a string, such as 'cpu' or 'cuda'")
+    model_folder = find_folder(folder, None if runtime is None else str(runtime))
     if model_folder.is_file():
         raise InputError(f"'{folder}' is a file; name the model folder")
     if not model_folder.exists() and (model_folder.parent.is_dir() or len(model_folder.parts) != 2):
         raise InputError(f"'{folder}' does not exist, and is not a name on the hub (owner/name)")
-    if not (model_folder / MANIFEST).exists():
-        from exitpoll.engine.torch_runtime import load_trained
-
-        training = file_of(folder, TRAINING)
-        return load_trained(folder, threads, device, {} if training is None else read_training(training.parent))
-    from exitpoll.engine.onnx_runtime import load_exported
-
-    if device != "cpu":
-        raise InputError(f"'{model_folder}' is for ONNX Runtime on the CPU; device '{device}' needs a trained folder")
-    return replace(load_exported(model_folder, threads), training=read_training(model_folder))
+    return model_folder
 
 
 def find_folder(folder: str | Path, runtime: str | None = None) -> Path:
@@ -125,7 +138,7 @@ def check_same_model(model_folder: str | Path, source: Source, path: Path, about
         path: The file, for the message.
         about: The metadata of the file.
     """
-    for name in ("fingerprint", "runtime"):
+    for name in ("runtime", "fingerprint"):  # the fingerprint of an export is not that of its model
         ours, theirs = getattr(source, name), about.get(name)
         if None not in (ours, theirs) and ours != theirs:
             raise InputError(f"'{path}' was made from another {name} than '{model_folder}': {theirs}, not {ours}")

@@ -1,20 +1,29 @@
-"""Manifest of an export: how its ONNX graphs and its tokenizer go together."""
+"""Manifest of an export: how its ONNX graphs and its tokenizer go together, and the hashes by which they are known."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, fields
+import hashlib
+import json
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass, field, fields, replace
 from itertools import pairwise
 from pathlib import Path
+from typing import cast
 
+from exitpoll.decide.metrics import DEFAULT_METRICS
 from exitpoll.errors import InputError
 from exitpoll.files import read_json, write_json
-from exitpoll.models.folder import MANIFEST
+from exitpoll.models.folder import MANIFEST, TOKENIZER
 
-VERSION = 2
+VERSION = 3
 PRECISIONS = ("float32", "int8")
 COLUMNS = ("input_ids", "token_type_ids")  # of tokens
-SHORTEST = 3  # tokens of the shortest text: one token between two special ones
+SHORTEST, LONGEST = 3, 1 << 20  # tokens of a text; the shortest has one token between two special ones
+MOST_TOKENS = 1 << 31  # in a vocabulary
+FILE_NAME = re.compile(r"[\w-][\w.-]{0,99}", re.ASCII)
 
 
 @dataclass(frozen=True)
@@ -22,7 +31,7 @@ class Manifest:
     """How the files of an export go together."""
 
     precision: str  # "float32" or "int8"
-    fingerprint: str  # of the weights that were exported
+    model_fingerprint: str  # of the trained model that was exported
     exit_layers: Sequence[int]
     label_names: Sequence[str]
     problem_type: str
@@ -34,6 +43,7 @@ class Manifest:
     layers: Sequence[str]  # files, by layer
     branches: Sequence[int]  # by layer: its branch in its file; the same where layers share their weights
     heads: Sequence[str]  # files, by exit
+    files: Mapping[str, str] = field(default_factory=dict)  # sha256 of every file, by name; `save` fills it in
 
     def __post_init__(self) -> None:
         """Check every field that could not be run, or would be run wrongly."""
@@ -41,8 +51,11 @@ class Manifest:
         self._check_exit_layers()
         self._check("precision", self.precision in PRECISIONS, f"one of: {', '.join(PRECISIONS)}")
         self._check("label_names", _are_strings(self.label_names) and len(self.label_names) > 0, "a list of names")
-        is_length = _is_integer(self.max_length) and self.max_length >= SHORTEST
-        self._check("max_length", is_length, f"an integer, at least {SHORTEST}")
+        is_length = _is_integer(self.max_length) and SHORTEST <= self.max_length <= LONGEST
+        self._check("max_length", is_length, f"an integer between {SHORTEST} and {LONGEST}")
+        types = tuple(DEFAULT_METRICS)
+        self._check("problem_type", self.problem_type in types, f"one of: {', '.join(types)}")
+        self._check("model_fingerprint", isinstance(self.model_fingerprint, str), "a string")
         self._check("truncation_side", self.truncation_side in ("left", "right"), "one of: left, right")
         self._check("padding", _is_padding(self.padding), "integers from 0 for input_ids and maybe token_type_ids")
 
@@ -53,6 +66,8 @@ class Manifest:
         self._check("layers", _are_file_names(self.layers) and len(self.layers) > 0, "a list of names of files")
         are_branches = _are_integers(self.branches) and all(0 <= branch < len(self.layers) for branch in self.branches)
         self._check("branches", are_branches and len(self.branches) == len(self.layers), "a branch for every layer")
+        are_hashes = isinstance(self.files, Mapping) and _are_strings(list(self.files.values()))
+        self._check("files", are_hashes, "a sha256 for every file")
 
     def _check_exit_layers(self) -> None:
         """Check that exits rise up to the last layer, and that all of them have heads."""
@@ -77,13 +92,24 @@ class Manifest:
         """The name of the runtime in traces and policies."""
         return f"onnx {self.precision}"
 
+    @property
+    def fingerprint(self) -> str:
+        """The hash of the manifest, and so of all that decides the logits: 16 hexadecimal digits."""
+        return hashlib.sha256(json.dumps(asdict(self), sort_keys=True).encode()).hexdigest()[:16]
+
+    @property
+    def file_names(self) -> set[str]:
+        """The names of all files that the export needs beside the manifest."""
+        return {TOKENIZER, self.embedding, self.context, *self.layers, *self.heads}
+
     def save(self, folder: Path) -> None:
-        """Write the manifest.
+        """Hash the files of an export, and write the manifest.
 
         Args:
             folder: The folder of the export.
         """
-        write_json(folder / MANIFEST, {"version": VERSION, **asdict(self)})
+        complete = replace(self, files={name: _sha256(folder / name) for name in sorted(self.file_names)})
+        write_json(folder / MANIFEST, {"version": VERSION, **asdict(complete), "fingerprint": complete.fingerprint})
 
     @classmethod
     def load(cls, folder: Path) -> Manifest:
@@ -105,6 +131,7 @@ class Manifest:
                 f"'{folder}' is an export of version {version!r}; this exitpoll reads version {VERSION}: "
                 "export the model again"
             )
+        fingerprint = content.pop("fingerprint", None)
         names = {field.name for field in fields(cls)}
         if set(content) != names:
             differing = ", ".join(sorted(set(content) ^ names))
@@ -113,9 +140,43 @@ class Manifest:
                 "export the model again"
             )
         try:
-            return cls(**content)
+            manifest = cls(**content)
+            manifest._check("files", set(manifest.files) == manifest.file_names, "a sha256 for every file")
         except InputError as error:
             raise InputError(f"'{path}': {error}; export the model again") from error
+        if manifest.fingerprint != fingerprint:
+            raise InputError(f"'{path}' was changed after the export; export the model again")
+        return manifest
+
+    @contextmanager
+    def checking_files(self, folder: Path) -> Iterator[None]:
+        """Hash the files of an export while a block loads them, and refuse those that are not what was exported.
+
+        Args:
+            folder: The folder of the export.
+
+        Yields:
+            Nothing; the files are known to be right when the block has ended.
+        """
+        with ThreadPoolExecutor(1) as pool:
+            changed = pool.submit(self._changed_files, folder)
+            try:
+                yield
+            finally:  # what the block stumbles on may be due to such a file
+                if changed.result():
+                    listed = ", ".join(f"'{folder / name}'" for name in changed.result())
+                    raise InputError(f"changed or missing after the export: {listed}; export the model again")
+
+    def _changed_files(self, folder: Path) -> list[str]:
+        """Return the names of files that are missing, or not what was exported."""
+        paths = {folder / name: sha256 for name, sha256 in self.files.items()}
+        return [path.name for path, sha256 in paths.items() if not path.is_file() or _sha256(path) != sha256]
+
+
+def _sha256(path: Path) -> str:
+    """Compute the SHA-256 of a file."""
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
 
 
 def _is_integer(value: object) -> bool:
@@ -134,10 +195,8 @@ def _are_strings(values: object) -> bool:
 
 
 def _are_file_names(values: object) -> bool:
-    """Return whether a value is a list of names of files, without folders."""
-    return isinstance(values, list | tuple) and all(
-        isinstance(value, str) and value == Path(value).name for value in values
-    )
+    """Return whether a value is a list of plain names of files, without folders."""
+    return _are_strings(values) and all(map(FILE_NAME.fullmatch, cast(Sequence[str], values)))
 
 
 def _is_padding(values: object) -> bool:
@@ -146,5 +205,5 @@ def _is_padding(values: object) -> bool:
         isinstance(values, Mapping)
         and "input_ids" in values
         and set(values) <= set(COLUMNS)
-        and all(_is_integer(value) and value >= 0 for value in values.values())
+        and all(_is_integer(value) and 0 <= value < MOST_TOKENS for value in values.values())
     )

@@ -156,7 +156,7 @@ def _session_options(threads: int, *, only: bool = False) -> SessionOptions:
 
 
 def load_exported(folder: Path, threads: int | None = None) -> LoadedModel:
-    """Load an export.
+    """Load an export, and check that its files are those that were exported.
 
     Args:
         folder: Its folder.
@@ -166,8 +166,9 @@ def load_exported(folder: Path, threads: int | None = None) -> LoadedModel:
         The model.
     """
     manifest = Manifest.load(folder)
-    runtime = OnnxRuntime(folder, manifest, threads)
-    return LoadedModel(runtime, _tokenize_with(folder, manifest), manifest.label_names)
+    with manifest.checking_files(folder):
+        runtime = OnnxRuntime(folder, manifest, threads)
+        return LoadedModel(runtime, _tokenize_with(folder, manifest), manifest.label_names)
 
 
 def _tokenize_with(folder: Path, manifest: Manifest) -> Callable[[Texts], Tokens]:

@@ -17,16 +17,20 @@ from pathlib import Path
 from typing import Any, BinaryIO, Literal
 
 from exitpoll.data.columns import find_text_columns
+from exitpoll.data.json_rows import read_texts_or_objects
 from exitpoll.data.progress import OnProgress, Progress, ignore
-from exitpoll.data.readers import READERS, Row, checked
+from exitpoll.data.readers import check_known, notes_on, read_rows
+from exitpoll.data.rows import Row, checked
 from exitpoll.data.writers import WRITERS, check_kind, finish
-from exitpoll.engine.engine import Engine, Prediction, check_text
+from exitpoll.engine.arguments import to_integer, to_text
+from exitpoll.engine.engine import Engine, Prediction
 from exitpoll.errors import InputError
-from exitpoll.files import read_json, write_json
+from exitpoll.files import locked, read_json, write_json
 
 BLOCK = 8192  # rows that are predicted and written together
 
 PREDICTED = ("predicted", "probability", "depth")  # columns of the output
+DIGITS = 6  # of probabilities
 ERROR = "error"  # and the column of messages, where rows with errors are skipped
 
 OnError = Literal["stop", "skip"]
@@ -40,6 +44,7 @@ class Summary:
     skipped: int
     broken: int  # rows whose logits are NaN or infinite
     mean_depth: float
+    notes: tuple[str, ...] = ()  # on how the file was read
 
 
 def predict_file(
@@ -59,12 +64,13 @@ def predict_file(
 
     Args:
         engine: The model with its policy.
-        source: A CSV, TSV, JSONL or Parquet file.
+        source: A CSV, TSV, JSON, JSONL, TXT or Parquet file, the text files also compressed (.gz, .zst).
         out: The CSV, TSV, JSONL or Parquet file to write; it appears when it is complete.
         text_column: The column of the text; chosen by convention if not given.
         pair_column: The column of the second text of a pair.
         batch_size: Most texts in a call.
-        on_error: At a row that cannot be predicted: "stop", or "skip" it and state the reason in the column `error`.
+        on_error: At a row that cannot be predicted: "stop", or "skip" it and state the reason in the column `error`,
+            beside what could be read of the row.
         resume: Continue an interrupted job.
         about: What must be the same for a job to be resumed: model, policy.
         on_progress: Called after every block.
@@ -82,47 +88,54 @@ def predict_file(
         "runtime": engine.runtime.name,
         **(about or {}),
     }
-    job = _Job(out, identity, resume=resume)
-    rows = READERS[source.suffix.lower()](source)
-    if on_error == "stop":
-        rows = checked(rows)
-    for _ in islice(rows, job.counts.rows):  # predicted before the interruption
-        pass
-    with job.open() as file, job.removed_if_empty():
-        while block := list(islice(rows, BLOCK)):
-            if job.layout is None:
-                job.layout = _layout(block, text_column, pair_column, on_error, is_fixed=_has_fixed_columns(out))
-            outcomes = _predict(engine, block, job.layout, batch_size, on_error)
-            records = [_record(row, outcome, job.layout) for row, outcome in zip(block, outcomes, strict=True)]
-            file.write(WRITERS[out.suffix.lower()](records, job.layout.columns, not job.counts.rows).encode("utf-8"))
-            job.count(file, outcomes)
-            on_progress(Progress("predicting", job.counts.rows, mean_depth=job.counts.mean_depth))
-        if not job.counts.rows:
-            raise InputError(f"'{source}' has no rows")
-    job.publish()
-    return Summary(job.counts.rows, job.counts.skipped, job.counts.broken, job.counts.mean_depth)
+    with locked(out, "predict"):
+        job = _Job(out, identity, resume=resume)
+        with job.open() as file, job.removed_if_empty():
+            for block in _blocks(source, on_error, done=job.counts.rows):
+                if job.layout is None:
+                    job.layout = _layout(block, text_column, pair_column, on_error, is_fixed=_has_fixed_columns(out))
+                outcomes = _predict(engine, block, job.layout, batch_size, on_error)
+                records = [_record(row, outcome, job.layout) for row, outcome in zip(block, outcomes, strict=True)]
+                file.write(WRITERS[out.suffix.lower()](records, job.layout.columns, not job.counts.rows).encode())
+                job.count(file, outcomes)
+                on_progress(Progress("predicting", job.counts.rows, mean_depth=job.counts.mean_depth))
+            if not job.counts.rows:
+                raise InputError(f"'{source}' has no rows")
+        job.publish()
+    counts = job.counts
+    return Summary(counts.rows, counts.skipped, counts.broken, counts.mean_depth, notes_on(source))
 
 
 def predict_lines(
-    engine: Engine, lines: Iterable[str], batch_size: int = 32, *, on_error: OnError = "stop"
+    engine: Engine,
+    lines: Iterable[str],
+    batch_size: int = 32,
+    *,
+    text_column: str | None = None,
+    pair_column: str | None = None,
+    on_error: OnError = "stop",
 ) -> Iterator[str]:
-    """Predict texts given one a line.
+    """Predict texts given one a line, or rows given as lines of JSON if the first line is a JSON object.
 
     Args:
         engine: The model with its policy.
-        lines: Texts; empty lines are ignored.
+        lines: Texts or JSON objects; empty lines are ignored.
         batch_size: Most texts in a call; so many lines are read before the first is predicted.
+        text_column: The field of the text, in lines of JSON; chosen by convention if not given.
+        pair_column: The field of the second text of a pair.
         on_error: As for files.
 
     Yields:
-        A line of JSON for every text, in their order.
+        A line of JSON for every text, in their order, with all fields of its row.
     """
-    if batch_size < 1:
-        raise InputError(f"batch_size {batch_size} must be at least 1")
-    layout = _Layout("text", None, ["text", *_added_columns(on_error)])
-    rows = (Row({"text": line.strip()}, f"line {number}") for number, line in enumerate(lines, start=1))
-    filled = (row for row in rows if row.values["text"])
-    while block := list(islice(filled, batch_size)):
+    batch_size = to_integer("batch_size", batch_size)
+    rows = read_texts_or_objects(lines)
+    if on_error == "stop":
+        rows = checked(rows)
+    layout: _Layout | None = None
+    while block := list(islice(rows, batch_size)):
+        if layout is None:
+            layout = _layout(block, text_column, pair_column, on_error, is_fixed=False)
         for row, outcome in zip(block, _predict(engine, block, layout, batch_size, on_error), strict=True):
             is_problem = isinstance(outcome, str)  # the text may hold bytes that are not UTF-8
             yield json.dumps(_record(row, outcome, layout), ensure_ascii=is_problem) + "\n"
@@ -131,8 +144,7 @@ def predict_lines(
 def _check_paths(source: Path, out: Path) -> None:
     """Refuse files that cannot be read or written."""
     check_kind(out)
-    if source.suffix.lower() not in READERS:
-        raise InputError(f"'{source}' is of an unknown kind; known kinds: {', '.join(READERS)}")
+    check_known(source)
     if not source.is_file():
         raise InputError(f"'{source}' does not exist")
     if out.exists() and out.samefile(source):
@@ -140,6 +152,14 @@ def _check_paths(source: Path, out: Path) -> None:
 
 
 # ---- rows -----------------------------------------------------------------------------------------------------------
+
+
+def _blocks(source: Path, on_error: OnError, done: int) -> Iterator[list[Row]]:
+    """Read the rows of a file in blocks, without those that were predicted before an interruption."""
+    rows = read_rows(source)
+    rows = islice(checked(rows) if on_error == "stop" else rows, done, None)
+    while block := list(islice(rows, BLOCK)):
+        yield block
 
 
 @dataclass(frozen=True)
@@ -203,7 +223,7 @@ def _problem_of(row: Row, text: object) -> str | None:
     if row.problem is not None:
         return row.problem
     try:
-        check_text(row.place, text)
+        to_text(row.place, text)
     except InputError as error:
         return str(error)
     return None
@@ -211,6 +231,9 @@ def _problem_of(row: Row, text: object) -> str | None:
 
 def _record(row: Row, outcome: Prediction | str, layout: _Layout) -> dict[str, object]:
     """Return the columns of a row with its prediction, or with the reason why there is none."""
+    if row.problem is not None:
+        cells = {name: cell for name, cell in row.values.items() if name in layout.columns or not layout.is_fixed}
+        return {**cells, **dict.fromkeys(PREDICTED), ERROR: outcome}
     for name in row.values:
         if name in PREDICTED or (layout.is_fixed and name not in layout.columns):
             raise InputError(
@@ -218,10 +241,16 @@ def _record(row: Row, outcome: Prediction | str, layout: _Layout) -> dict[str, o
             )
     if isinstance(outcome, str):
         return {**row.values, **dict.fromkeys(PREDICTED), ERROR: outcome}
-    has_none = isinstance(outcome.probability, float) and math.isnan(outcome.probability)  # as for a value
-    predicted = (outcome.label, None if has_none else outcome.probability, outcome.depth)
+    predicted = (outcome.label, _rounded(outcome.probability), outcome.depth)
     record = {**row.values, **dict(zip(PREDICTED, predicted, strict=True))}
     return {**record, ERROR: None} if ERROR in layout.columns else record
+
+
+def _rounded(probability: float | dict[str, float]) -> float | dict[str, float] | None:
+    """Round probabilities to six digits; None for a value, which has none."""
+    if isinstance(probability, dict):
+        return {name: round(share, DIGITS) for name, share in probability.items()}
+    return None if math.isnan(probability) else round(probability, DIGITS)
 
 
 # ---- jobs -----------------------------------------------------------------------------------------------------------

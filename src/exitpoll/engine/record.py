@@ -15,8 +15,10 @@ from exitpoll.data.batching import Tokens, batches, lengths_of, pick
 from exitpoll.data.progress import OnProgress, Progress, ignore
 from exitpoll.data.splits import Texts
 from exitpoll.decide.trace import Trace, create
+from exitpoll.engine.arguments import to_integer
 from exitpoll.engine.runtime import LoadedModel, Runtime
 from exitpoll.errors import InputError
+from exitpoll.files import locked
 
 SHARD = 16_384  # texts that are tokenized and sorted by length at a time
 TIMED = 32  # texts on which the exits are timed
@@ -47,16 +49,34 @@ def record(
     """
     if not len(texts):
         raise InputError("there are no texts to record")
-    if batch_size < 1:
-        raise InputError(f"batch_size {batch_size} must be at least 1")
+    batch_size = to_integer("batch_size", batch_size)
+    model.check_process()
     runtime = model.runtime
     shapes: dict[str, tuple[tuple[int, ...], DTypeLike]] = {
         "logits": ((len(texts), len(runtime.exit_layers), runtime.classes), np.float32)
     }
     if texts.labels is not None:
         shapes["labels"] = (texts.labels.shape, texts.labels.dtype)
+    with locked(Path(path), "record"):
+        metadata = {**_metadata(model, texts), **(about or {})}
+        with create(path, shapes, exit_layers=runtime.exit_layers, about=metadata) as arrays:
+            if texts.labels is not None:
+                arrays["labels"][:] = texts.labels
+            done = 0
+            for start in range(0, len(texts), SHARD):
+                tokens = model.tokenize(texts.select(np.arange(start, min(start + SHARD, len(texts)))))
+                for rows in batches(lengths_of(tokens), batch_size):
+                    arrays["logits"][start + rows] = exit_logits(runtime, pick(tokens, rows))
+                    done += len(rows)
+                    on_progress(Progress("recording", done, len(texts)))
+    return Trace.load(path)
+
+
+def _metadata(model: LoadedModel, texts: Texts) -> dict[str, object]:
+    """Describe a model and its runtime, with the time that some of the texts take to every exit."""
+    runtime = model.runtime
     sample = np.linspace(0, len(texts) - 1, min(TIMED, len(texts))).astype(int)
-    metadata = {
+    return {
         "fingerprint": runtime.fingerprint,
         "runtime": runtime.name,
         "problem_type": runtime.problem_type,
@@ -65,19 +85,7 @@ def record(
         "threads": runtime.threads,
         "device": runtime.device,
         "milliseconds": time_exits(runtime, model.tokenize(texts.select(sample))),
-        **(about or {}),
     }
-    with create(path, shapes, exit_layers=runtime.exit_layers, about=metadata) as arrays:
-        if texts.labels is not None:
-            arrays["labels"][:] = texts.labels
-        done = 0
-        for start in range(0, len(texts), SHARD):
-            tokens = model.tokenize(texts.select(np.arange(start, min(start + SHARD, len(texts)))))
-            for rows in batches(lengths_of(tokens), batch_size):
-                arrays["logits"][start + rows] = exit_logits(runtime, pick(tokens, rows))
-                done += len(rows)
-                on_progress(Progress("recording", done, len(texts)))
-    return Trace.load(path)
 
 
 def record_in_memory(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol
@@ -12,6 +13,7 @@ from exitpoll.data.batching import Tokens
 from exitpoll.data.overlap import Overlap, TextDigest
 from exitpoll.data.splits import Texts
 from exitpoll.decide.certificate import Source
+from exitpoll.decide.metrics import REGRESSION
 from exitpoll.errors import InputError
 
 State = Any  # the rows of a batch between two layers, in a form of the runtime's own
@@ -33,7 +35,7 @@ class Runtime(Protocol):
 
     @property
     def fingerprint(self) -> str:
-        """The hash of the weights."""
+        """The hash of all that decides the logits: weights, exits, tokenizer, maximum length."""
 
     @property
     def threads(self) -> int:
@@ -57,13 +59,54 @@ class Runtime(Protocol):
 
 
 @dataclass(frozen=True)
+class Origin:
+    """Where a model was loaded from and how, as `load_model` was asked to."""
+
+    folder: str
+    runtime: str | None
+    threads: int | None
+    device: str
+
+
+@dataclass(frozen=True, repr=False)
 class LoadedModel:
-    """A model that is ready to read texts."""
+    """A model that is ready to read texts; it is pickled by its folder, if it was loaded from one."""
 
     runtime: Runtime
     tokenize: Callable[[Texts], Tokens]  # truncates as in training
     label_names: Sequence[str]  # by class number
     training: TrainingSummary = field(default_factory=dict)  # empty where it is not known
+    origin: Origin | None = None  # None for a model that was made in memory
+    pid: int = field(default_factory=os.getpid)  # the process that loaded it
+
+    def __repr__(self) -> str:
+        """Describe the model."""
+        return f"LoadedModel({self.description})"
+
+    def __reduce__(self) -> tuple[Callable[..., LoadedModel], tuple[object, ...]]:
+        """Pickle by the folder."""
+        if self.origin is None:
+            raise InputError("a model that was made in memory cannot be pickled; save it, and load it with load_model")
+        return _load_from, (self.origin,)
+
+    @property
+    def description(self) -> str:
+        """Folder, runtime, size and device in words."""
+        runtime = self.runtime
+        folder = [] if self.origin is None else [repr(self.origin.folder)]
+        exits = f"{len(runtime.exit_layers)} exits up to layer {runtime.exit_layers[-1]}"
+        outputs = "a value" if runtime.problem_type == REGRESSION else f"{len(self.label_names)} labels"
+        used = f"{runtime.threads} threads on {runtime.device}"
+        return ", ".join([*folder, runtime.name, exits, outputs, used])
+
+    def check_process(self) -> None:
+        """Refuse to run in the fork of the process that loaded the model, where its threads would be waited for."""
+        if os.getpid() == self.pid or (self.runtime.threads == 1 and self.runtime.device == "cpu"):
+            return
+        raise InputError(
+            "the model was loaded before this process was forked, and a fork has no threads but one: load it in the "
+            "new process, give it threads=1, or start processes with spawn, to which an engine can be sent"
+        )
 
     def check_pairs(self, place: str, *, pairs: bool) -> None:
         """Refuse pairs if the model was trained on single texts, and single texts if it was trained on pairs.
@@ -92,3 +135,10 @@ class LoadedModel:
     def source(self) -> Source:
         """The model and runtime, as traces and policies name them."""
         return Source(fingerprint=self.runtime.fingerprint, runtime=self.runtime.name)
+
+
+def _load_from(origin: Origin) -> LoadedModel:
+    """Load a model again, as it was loaded before."""
+    from exitpoll.engine.loading import load_model
+
+    return load_model(origin.folder, origin.runtime, threads=origin.threads, device=origin.device)

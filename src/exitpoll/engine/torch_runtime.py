@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cached_property, partial
@@ -17,7 +17,8 @@ from torch.nn import functional
 from transformers import PreTrainedTokenizerBase
 
 from exitpoll.data.batching import Tokens, lengths_of, mask_of, padded
-from exitpoll.engine.runtime import LoadedModel, TrainingSummary
+from exitpoll.engine.runtime import LoadedModel
+from exitpoll.models.device import choose_device
 from exitpoll.models.encoders import Context
 from exitpoll.models.fingerprint import fingerprint_of, runtime_name
 from exitpoll.models.model import EarlyExitModel
@@ -37,15 +38,16 @@ class TorchState:
 class TorchRuntime:
     """An early-exit model as a runtime."""
 
-    def __init__(self, model: EarlyExitModel, padding: Mapping[str, int], threads: int | None = None) -> None:
+    def __init__(self, model: EarlyExitModel, tokenizer: PreTrainedTokenizerBase, threads: int | None = None) -> None:
         """Make a runtime of a model.
 
         Args:
             model: The model; it is put into evaluation mode.
-            padding: The padding value of every column of tokens.
+            tokenizer: Its tokenizer, which knows the padding value of every column of tokens.
             threads: How many threads to use; as many as the rest of the process by default.
         """
-        self.model, self.padding, self._threads = model.eval(), padding, threads
+        self.model, self._tokenizer, self._threads = model.eval(), tokenizer, threads
+        self.padding = padding_of(tokenizer)
         config = model.config
         self.name = runtime_name(model.dtype)
         self.packages: Sequence[str] = ("torch", "transformers")
@@ -55,8 +57,8 @@ class TorchRuntime:
 
     @cached_property
     def fingerprint(self) -> str:
-        """The hash of the weights."""
-        return fingerprint_of(self.model)
+        """The hash of weights, exits and tokenizer."""
+        return fingerprint_of(self.model, self._tokenizer)
 
     @property
     def threads(self) -> int:
@@ -163,36 +165,28 @@ def _set_threads(threads: int) -> None:
 _threads = _Threads()
 
 
-def load_trained(
-    folder: str | Path, threads: int | None, device: str, training: TrainingSummary | None = None
-) -> LoadedModel:
+def load_trained(folder: str | Path, threads: int | None = None, device: str = "auto") -> LoadedModel:
     """Load a trained folder, or a trained model on the hub.
 
     Args:
         folder: Its path or name.
         threads: How many threads to use; as many as the rest of the process by default.
         device: The device to run on.
-        training: The summary of its training.
 
     Returns:
         The model.
     """
+    chosen = choose_device(device)
     model = EarlyExitModel.from_pretrained(str(folder))
-    return loaded_model(model.to(device), load_tokenizer(folder), training, threads)
+    return loaded_model(model.to(chosen), load_tokenizer(folder), threads)
 
 
-def loaded_model(
-    model: EarlyExitModel,
-    tokenizer: PreTrainedTokenizerBase,
-    training: TrainingSummary | None = None,
-    threads: int | None = None,
-) -> LoadedModel:
+def loaded_model(model: EarlyExitModel, tokenizer: PreTrainedTokenizerBase, threads: int | None = None) -> LoadedModel:
     """Make a model in memory ready to read texts.
 
     Args:
         model: The model.
         tokenizer: Its tokenizer.
-        training: The summary of its training.
         threads: How many threads to use; as many as the rest of the process by default.
 
     Returns:
@@ -200,8 +194,7 @@ def loaded_model(
     """
     config = model.config
     return LoadedModel(
-        TorchRuntime(model, padding_of(tokenizer), threads),
+        TorchRuntime(model, tokenizer, threads),
         partial(encode, tokenizer=tokenizer, max_length=readable_length(config.encoder, config.max_length)),
         [config.id2label[number] for number in range(config.num_labels)],
-        training or {},
     )

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import shutil
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -23,8 +24,9 @@ from exitpoll.errors import InputError
 from exitpoll.export.graphs import export_graphs, random_texts
 from exitpoll.export.merge import merge_layers
 from exitpoll.export.quantize import MOST_TEXTS, quantize
-from exitpoll.files import publish, restore, write_text
+from exitpoll.files import REPLACED, locked, publish, restore, write_text
 from exitpoll.models.card import model_card
+from exitpoll.models.fingerprint import fingerprint_of
 from exitpoll.models.folder import CARD, MANIFEST, POLICY, TRAINING, check_free_for_model, read_training
 from exitpoll.models.model import EarlyExitModel
 from exitpoll.models.tokenizer import load_tokenizer
@@ -76,16 +78,15 @@ def export_model(
     Returns:
         What was written.
     """
-    work = _work_folder(to)
-    _check_destination(Path(model), to, overwrite=overwrite)
-    source = _Source.load(model)
-    shutil.rmtree(work, ignore_errors=True)
-    try:
+    _check_place(Path(model), to)
+    with locked(to, "export"), _work_folder(to) as work:
+        check_free_for_model(to, overwrite=overwrite)
+        source = _Source.load(model)
         folder = _write_graphs(source, work, texts, int8, on_progress)
         loaded = merge_layers(folder)
         exported = Exported(to, loaded.runtime.name, None, int8=int8)
         if texts is None:
-            exported = replace(exported, policy=_policy_without_texts(source.policy, loaded))
+            exported = replace(exported, policy=_policy_without_texts(source, loaded))
         else:
             traces = _record_both(source, loaded, texts, about or {}, folder / TRACE, on_progress)
             exported = _with_scores(_with_calibrated_policy(exported, source.policy, traces[1]), *traces)
@@ -93,36 +94,38 @@ def export_model(
             exported.policy.save(folder / POLICY)
         write_text(folder / CARD, model_card(folder, f"{Path(model).resolve().name}, {loaded.runtime.name}"))
         publish(work, folder.name, to)
-    finally:
-        shutil.rmtree(work, ignore_errors=True)
     return exported
 
 
 # ---- files ----------------------------------------------------------------------------------------------------------
 
 
-def _work_folder(to: Path) -> Path:
-    """Return the folder in which an export is prepared, after undoing an interrupted replacement."""
-    if not to.resolve().name:
-        raise InputError(f"'{to}' is not a folder that an export can be written to; choose another folder")
-    work = to.resolve().with_name(f"{to.resolve().name}.exporting")
-    if work.exists() and not (work / FLOAT32).exists():
-        raise InputError(f"'{work}' exists and is not what an interrupted export leaves; remove it")
-    restore(work, to)
-    return work
-
-
-def _check_destination(model: Path, to: Path, *, overwrite: bool) -> None:
-    """Refuse to write over anything but an older export, and to export an export."""
+def _check_place(model: Path, to: Path) -> None:
+    """Refuse to export an export, and to write over the model itself or where nothing can be written."""
     if (model / MANIFEST).exists():
         raise InputError(f"'{model}' is an export already; name the trained folder")
+    if not to.resolve().name:
+        raise InputError(f"'{to}' is not a folder that an export can be written to; choose another folder")
     if to.resolve() == model.resolve() or to.resolve() in model.resolve().parents:
         raise InputError(f"'{to}' contains the model itself; choose another folder")
     if to.is_dir() and any(to.iterdir()) and not (to / MANIFEST).exists():
         raise InputError(f"'{to}' exists and is not an exitpoll export; choose another folder")
     if not to.parent.is_dir():
         raise InputError(f"there is no folder '{to.parent}' to write '{to.name}' to")
-    check_free_for_model(to, overwrite=overwrite)
+
+
+@contextmanager
+def _work_folder(to: Path) -> Iterator[Path]:
+    """Make a folder in which an export is prepared, in place of what a killed export left, and remove it at the end."""
+    work = to.resolve().with_name(f"{to.resolve().name}.exporting")
+    if work.exists() and not (work.is_dir() and {path.name for path in work.iterdir()} <= {FLOAT32, INT8, REPLACED}):
+        raise InputError(f"'{work}' exists and is not what an interrupted export leaves; remove it")
+    restore(work, to)
+    shutil.rmtree(work, ignore_errors=True)
+    try:
+        yield work
+    finally:
+        shutil.rmtree(work, ignore_errors=True)
 
 
 @dataclass(frozen=True)
@@ -164,16 +167,19 @@ def _write_graphs(source: _Source, work: Path, texts: Texts | None, int8: bool, 
 # ---- policy and scores ----------------------------------------------------------------------------------------------
 
 
-def _policy_without_texts(policy: Policy | None, exported: LoadedModel) -> Policy | None:
+def _policy_without_texts(source: _Source, exported: LoadedModel) -> Policy | None:
     """Return the policy of the model if it holds for the export as it is: in float32, or if it has no certificate."""
+    policy, runtime = source.policy, exported.runtime
     if policy is None or policy.certificate is None:
         return policy
-    runtime, source = exported.runtime, policy.certificate.source
-    same_logits = runtime.name == "onnx float32" and source.runtime == "torch float32"
-    if not same_logits or source.fingerprint != runtime.fingerprint:
+    calibrated = policy.certificate.source
+    same_logits = runtime.name == "onnx float32" and calibrated.runtime == "torch float32"
+    if not same_logits or calibrated.fingerprint != fingerprint_of(source.model, source.tokenizer):
         return None
-    source = replace(source, runtime=runtime.name, carried_from=source.runtime)
-    return replace(policy, certificate=replace(policy.certificate, source=source))
+    carried = replace(
+        calibrated, fingerprint=runtime.fingerprint, runtime=runtime.name, carried_from=calibrated.runtime
+    )
+    return replace(policy, certificate=replace(policy.certificate, source=carried))
 
 
 def _record_both(

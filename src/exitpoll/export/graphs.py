@@ -146,7 +146,7 @@ def _manifest(model: EarlyExitModel, tokenizer: PreTrainedTokenizerBase) -> Mani
     columns = set(tokenizer("a")) - {"attention_mask"}
     return Manifest(
         precision="float32",
-        fingerprint=fingerprint_of(model),
+        model_fingerprint=fingerprint_of(model, tokenizer),
         exit_layers=list(config.exit_layers),
         label_names=[config.id2label[number] for number in range(config.num_labels)],
         problem_type=config.problem_type,

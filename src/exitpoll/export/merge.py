@@ -28,7 +28,9 @@ if TYPE_CHECKING:
 MOST_BYTES = 1 << 30  # of weights in a file; protobuf allows 2 GiB
 BRANCH = "branch"  # the input that selects the layer
 CHECKED_TEXTS = ["a", "one two three", "a text that is much longer than the others, to see that padding is ignored"]
-TOLERANCE = 1e-4
+# How far logits may move, relative to the largest. ONNX Runtime fuses other nodes in a branch, and where activations
+# are rounded to eight bits, a last bit of difference before the rounding is a whole step after it.
+TOLERANCES = {"float32": 1e-4, "int8": 0.05}
 
 
 def merge_layers(folder: Path) -> LoadedModel:
@@ -55,14 +57,28 @@ def merge_layers(folder: Path) -> LoadedModel:
     for file in files:
         (folder / file).unlink()
     loaded = load_exported(folder)
-    if not np.allclose(_logits(loaded), expected, rtol=TOLERANCE, atol=TOLERANCE):
-        raise InputError("the merged layers do not match the separate layers: logits differ")
+    _check_same(expected, _logits(loaded), manifest.precision)
     return loaded
 
 
 def _logits(loaded: LoadedModel) -> NDArray:
     """Compute the logits of all exits for a few texts, (texts, exits, classes)."""
     return exit_logits(loaded.runtime, loaded.tokenize(Texts(CHECKED_TEXTS)))
+
+
+def _check_same(expected: NDArray, logits: NDArray, precision: str) -> None:
+    """Refuse merged layers whose logits, (texts, exits, classes), are not those of the separate layers."""
+    difference = np.abs(logits - expected)
+    allowed = TOLERANCES[precision] * max(1.0, float(np.abs(expected).max()))
+    if (difference <= allowed).all():  # NaN is not
+        return
+    worst = np.nan_to_num(difference, nan=np.inf).max(axis=(0, 2))  # (exits,)
+    answers = int((logits.argmax(axis=-1) != expected.argmax(axis=-1)).any(axis=1).sum())
+    raise InputError(
+        f"the merged layers do not match the separate layers: the logits of exit {worst.argmax() + 1} differ by up to "
+        f"{worst.max():.2g}, where {precision} allows {allowed:.2g}, and {answers} of {len(logits)} texts have other "
+        "answers"
+    )
 
 
 def _split_by_size(folder: Path, files: Sequence[str]) -> Iterator[list[str]]:

@@ -1,80 +1,40 @@
-"""One self-contained HTML page on a calibrated model: speed-up, guarantee, exits, and every text with its answers."""
+"""One self-contained HTML page on a calibrated model: cost, guarantee, exits, errors, and texts with their answers."""
 
 from __future__ import annotations
 
+import base64
+import hashlib
 import json
+import re
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
-from functools import cached_property, partial
+from functools import partial
+from importlib.resources import files
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
 
-from exitpoll.benchmark.timing import Benchmark, Timing, Way
+from exitpoll.benchmark.timing import Benchmark
 from exitpoll.data.batching import Text
-from exitpoll.decide.analysis import auroc, disagreement
-from exitpoll.decide.compare import Comparison, compare
-from exitpoll.decide.evaluate import Evaluation, evaluate
-from exitpoll.decide.metrics import REGRESSION
+from exitpoll.decide.analysis import disagreement
+from exitpoll.decide.compare import compare
+from exitpoll.decide.evaluate import evaluate
+from exitpoll.decide.guarantee import labelled_by_full_model
 from exitpoll.decide.policy import Policy
 from exitpoll.decide.sweep import sweep
 from exitpoll.decide.trace import Trace
 from exitpoll.errors import InputError, check_installed
 from exitpoll.files import write_text
-from exitpoll.report.plots import as_svg, draw_agreement, draw_curves, draw_depths, draw_exits, draw_parts, save
-from exitpoll.report.texts import text_table
-from exitpoll.report.wording import describe_calibration, note_not_finite, note_same_texts, verdict
+from exitpoll.report.content import Report, page_content, page_data
+from exitpoll.report.plots import draw_agreement, draw_curves, draw_depths, draw_exits, draw_parts, save
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 PAGE = "report.html"  # the file that is written
-TEMPLATE = "page.html"  # includes page.css and page.js
+SCRIPTS = ("core.js", "charts.js", "slider.js", "texts.js", "page.js")  # joined in this order
 GENERATOR = '<meta name="generator" content="exitpoll report">'  # marks a page that may be replaced
-TITLES = {  # of the figures, for screen readers
-    "curves": "Score against speed-up for every strategy; the tables below hold the numbers",
-    "depths": "Share of texts that exit after every layer",
-    "exits": "Score and AUROC of every exit; the table below holds the numbers",
-    "agreement": "Share of texts on which two exits give the same answer",
-    "parts": "Wall-clock time by part of the engine, runtime and batch size",
-}
-ABOUT = ("data", "split", "runtime", "fingerprint", "threads", "device")  # metadata of the trace that the page lists,
-VERSIONS = ("exitpoll", "torch", "transformers", "onnxruntime")  # and versions of packages
-WAYS = tuple(way for way in Way if way != Way.NO_REFILL)  # as the page orders them
-
-
-@dataclass(frozen=True)
-class Report:
-    """What a report shows."""
-
-    name: str  # of the model
-    label_names: Sequence[str]
-    policy: Policy
-    trace: Trace  # of held-out texts, with labels
-    texts: Sequence[Text]
-    comparison: Comparison
-    evaluation: Evaluation
-    notes: Sequence[str] = ()
-    benchmark: Benchmark | None = None
-
-    @cached_property
-    def exit_scores(self) -> dict[str, NDArray]:
-        """Every exit's score and, for classes, how well its confidence separates right from wrong, (exits,)."""
-        scores = {self.comparison.metric: np.array([point.score for point in self.comparison.static_exits])}
-        if self.trace.problem_type != REGRESSION:
-            scores["AUROC of its confidence"] = auroc(self.trace)
-        return scores
-
-
-@dataclass(frozen=True)
-class TimingRow:
-    """One row of the table of wall-clock times."""
-
-    runtime: str
-    way: str
-    speeds: Sequence[float | None]  # times as fast as plain transformers, by batch size
 
 
 def check_requirements() -> None:
@@ -120,6 +80,7 @@ def build_report(
     *,
     notes: Sequence[str] = (),
     benchmark: Benchmark | None = None,
+    training: Mapping[str, object] | None = None,
 ) -> Report:
     """Compute what a report shows.
 
@@ -127,26 +88,38 @@ def build_report(
         name: What to call the model.
         label_names: Its classes.
         policy: When texts exit.
-        trace: Every exit's logits on the texts, with labels.
+        trace: Every exit's logits on the texts; without labels, answers are compared with the full model's.
         texts: The texts, in the order of the trace.
         notes: What a reader should know about the texts.
         benchmark: The result of `exitpoll bench`, if there is one.
+        training: The content of training.json, for the encoder and the sizes of the splits.
 
     Returns:
         The report, to be written by `write_report`.
     """
-    if trace.labels is None:
-        raise InputError("a report shows how often exits are right, and these texts have no labels")
+    if not len(trace):
+        raise InputError("there are no texts to report on")
     if len(texts) != len(trace):
         raise InputError(f"the trace is of {len(trace)} texts, and {len(texts)} were read")
     check_requirements()
-    comparison = compare(trace, sweep(trace))
-    evaluation = evaluate(trace, policy)
-    return Report(name, label_names, policy, trace, texts, comparison, evaluation, notes, benchmark)
+    scored = trace if trace.labels is not None else labelled_by_full_model(trace)
+    return Report(
+        name=name,
+        label_names=label_names,
+        policy=policy,
+        trace=trace,
+        scored=scored,
+        texts=texts,
+        comparison=compare(scored, sweep(scored)),
+        evaluation=evaluate(trace, policy),
+        notes=notes,
+        benchmark=benchmark,
+        training=training or {},
+    )
 
 
 def write_report(report: Report, folder: Path) -> Path:
-    """Write the page, and its figures as PNG and SVG beside it.
+    """Write the page, and figures for slides as PNG and SVG beside it.
 
     Args:
         report: What it shows.
@@ -156,97 +129,60 @@ def write_report(report: Report, folder: Path) -> Path:
         The page's path.
     """
     check_requirements()
-    from jinja2 import Environment, PackageLoader, StrictUndefined
-
     check_report_folder(folder)
     folder.mkdir(parents=True, exist_ok=True)
-    figures = _figures(report)
-    for name, draw in figures.items():
+    for name, draw in _figures(report).items():
         for suffix in ("png", "svg"):
             save(draw(), folder / f"{name}.{suffix}")
+    write_text(folder / PAGE, _render(report))
+    return folder / PAGE
+
+
+def _render(report: Report) -> str:
+    """Fill the template. Its policy allows the one script and the one style that are part of it, and no request."""
+    from jinja2 import Environment, PackageLoader, StrictUndefined
+
     environment = Environment(
         loader=PackageLoader("exitpoll.report"), autoescape=True, undefined=StrictUndefined, trim_blocks=True
     )
-    svgs = {name: as_svg(draw, name, TITLES[name]) for name, draw in figures.items()}
-    write_text(folder / PAGE, environment.get_template(TEMPLATE).render(**_content(report), figures=svgs))
-    return folder / PAGE
+    environment.filters["unbroken"] = lambda text: re.sub(r"(?<=\d) (?=[%×])", "\u00a0", text)
+    templates = files("exitpoll.report") / "templates"
+    script = "\n".join((templates / name).read_text(encoding="utf-8") for name in SCRIPTS)
+    style = (templates / "page.css").read_text(encoding="utf-8")
+    data = json.dumps(page_data(report), ensure_ascii=False, separators=(",", ":"), allow_nan=False)
+    security = {
+        "default-src": "'none'",
+        "script-src": _hash(script),
+        "style-src": _hash(style),
+        "img-src": "data:",
+        "base-uri": "'none'",
+        "form-action": "'none'",
+    }
+    return environment.get_template("page.html").render(
+        **page_content(report),
+        generator=GENERATOR,
+        security="; ".join(f"{name} {value}" for name, value in security.items()),
+        script=script,
+        style=style,
+        data=data.replace("<", "\\u003c"),
+    )
+
+
+def _hash(text: str) -> str:
+    """Return what a content security policy calls a script or style by."""
+    return f"'sha256-{base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()}'"
 
 
 def _figures(report: Report) -> dict[str, Callable[[], Figure]]:
     """Return how to draw the figures, by name."""
     ours, exit_layers = report.evaluation.rows[0], tuple(report.trace.exit_layers)
     figures: dict[str, Callable[[], Figure]] = {
-        "curves": partial(draw_curves, report.comparison, (ours.speedup, ours.score.value)),
+        "curves": partial(draw_curves, report.comparison, (ours.speedup, ours.score.value), report.policy.strategy),
         "depths": partial(draw_depths, report.evaluation.depths),
         "exits": partial(draw_exits, exit_layers, report.exit_scores),
     }
-    if report.trace.problem_type != REGRESSION:
+    if not report.regression:
         figures["agreement"] = partial(draw_agreement, exit_layers, 1 - disagreement(report.trace))
     if report.benchmark is not None:
         figures["parts"] = partial(draw_parts, report.benchmark)
     return figures
-
-
-def _content(report: Report) -> dict[str, object]:
-    """Return the sentences and tables of the page."""
-    trace, policy, evaluation, benchmark = report.trace, report.policy, report.evaluation, report.benchmark
-    rows = {row.name: row for row in evaluation.rows}
-    calibrated_here = note_same_texts(policy, trace.about)
-    table = text_table(report.texts, trace, policy, report.label_names)
-    return {
-        "generator": GENERATOR,
-        "name": report.name,
-        "layers": list(trace.exit_layers),
-        "regression": trace.problem_type == REGRESSION,
-        "held_out": policy.certificate is not None and not calibrated_here,
-        "calibrated_on": " ".join(name for name in (policy.source.data, policy.source.split) if name),
-        "warnings": [*calibrated_here, *note_not_finite(trace)],
-        "guarantee": _describe_guarantee(policy),
-        "verdict": verdict(evaluation, policy),
-        "metric": evaluation.metric,
-        "count": evaluation.texts,
-        "shown": len(table["rows"]),
-        "ours": rows["policy"],
-        "full": rows["full model"],
-        "rows": evaluation.rows,
-        "exit_scores": {name: scores.tolist() for name, scores in report.exit_scores.items()},
-        "notes": report.notes,
-        "about": {name: trace.about[name] for name in (*ABOUT, *VERSIONS) if trace.about.get(name) is not None},
-        "policy": json.dumps(policy.to_dict(), indent=1, ensure_ascii=False),
-        "benchmark": benchmark,
-        "batch_sizes": [] if benchmark is None else _batch_sizes(benchmark),
-        "timings": [] if benchmark is None else _timing_rows(benchmark),
-        "fastest": None if benchmark is None else _fastest(benchmark),
-        "table": json.dumps(table, ensure_ascii=False, separators=(",", ":")).replace("<", "\\u003c"),
-    }
-
-
-def _describe_guarantee(policy: Policy) -> list[str]:
-    """Describe what is guaranteed, if anything is."""
-    if policy.certificate is None:
-        return [f"{policy.name}: never calibrated, so nothing is guaranteed"]
-    return describe_calibration(policy, "the calibration texts")
-
-
-def _batch_sizes(benchmark: Benchmark) -> list[int]:
-    """List the batch sizes that were timed."""
-    return list(dict.fromkeys(timing.batch_size for timing in benchmark.timings))
-
-
-def _timing_rows(benchmark: Benchmark) -> list[TimingRow]:
-    """Tabulate wall-clock time: a row for every runtime and way, a column for every batch size."""
-    speeds: dict[tuple[str, str], dict[int, float]] = {}
-    for timing in benchmark.timings:
-        speeds.setdefault((timing.runtime, timing.way), {})[timing.batch_size] = timing.against_plain
-    return [
-        TimingRow(runtime, way, [speeds[runtime, way].get(size) for size in _batch_sizes(benchmark)])
-        for runtime in dict.fromkeys(timing.runtime for timing in benchmark.timings)
-        for way in WAYS
-        if (runtime, way) in speeds
-    ]
-
-
-def _fastest(benchmark: Benchmark) -> Timing:
-    """Return the timing of the engine that is furthest ahead of plain transformers."""
-    timings = [timing for timing in benchmark.timings if timing.way == Way.ENGINE]
-    return max(timings, key=lambda timing: timing.against_plain)

@@ -1,14 +1,12 @@
 """Figures, drawn by matplotlib (the extra `plots`).
 
-`save` writes a figure as PNG or SVG; `as_svg` returns one for a web page, in the colour of the page's text, so that it
-is legible on light and dark backgrounds. Lines differ in dashes and markers too, so that colour never matters alone.
+`save` writes a figure as PNG or SVG. Lines differ in dashes and markers too, so that colour never matters alone.
 """
 
 from __future__ import annotations
 
 import io
-import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -17,9 +15,10 @@ from numpy.typing import NDArray
 
 from exitpoll.benchmark.timing import Benchmark, Way
 from exitpoll.decide.compare import Comparison
-from exitpoll.decide.sweep import front_of
 from exitpoll.errors import check_installed
 from exitpoll.files import write_bytes
+from exitpoll.report.clock import time_by_part
+from exitpoll.report.curves import Front, best_front, fronts_of, score_range
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -31,7 +30,10 @@ COLORS = (  # of lines and bars; contrast of 3 : 1 or more against white and aga
 )
 DASHES = ("-", "--", "-.", ":", (0, (5, 1)), (0, (3, 1, 1, 1)))
 HATCHES = ("", "//", "..", "\\\\", "xx", "--", "oo")
-_INK = "#010203"  # placeholder for the colour of the page's text
+Style = dict[str, object]
+POLICY: Style = {"color": COLORS[0], "linewidth": 2.2, "zorder": 3}
+BEST: Style = {"color": COLORS[6], "linestyle": "--", "linewidth": 1.6, "zorder": 3}
+REST: Style = {"color": "#b9c1cb", "linewidth": 0.9}
 
 
 def check_can_draw() -> None:
@@ -42,23 +44,30 @@ def check_can_draw() -> None:
 # ---- score against speed-up -----------------------------------------------------------------------------------------
 
 
-def draw_curves(comparison: Comparison, chosen: tuple[float, float] | None = None) -> Figure:
+def draw_curves(
+    comparison: Comparison, chosen: tuple[float, float] | None = None, strategy: str | None = None
+) -> Figure:
     """Draw score against speed-up: every strategy's front, the static exits, the full model, the oracles.
 
     Args:
         comparison: The result of a sweep.
         chosen: Speed-up and score of a policy, to be marked.
+        strategy: The strategy of the policy, to be drawn in colour with the best of all, and the others in grey; all
+            are in colour by default.
 
     Returns:
         The figure.
     """
     figure = new_figure((9, 5.5))
     axes = figure.subplots()
-    fastest, (low, high) = max(4.5, min(6.0, comparison.static_exits[0].speedup)), _score_range(comparison)
+    fastest, (low, high) = max(4.5, min(6.0, comparison.static_exits[0].speedup)), score_range(comparison)
     axes.set_xlim(1, fastest)
-    axes.set_ylim(low, high)
-    for number, name in enumerate(comparison.best_scores):
-        _draw_front(axes, comparison, name, number)
+    axes.set_ylim(100 * low, 100 * high)
+    for number, front in enumerate(fronts_of(comparison)):
+        style = _style(number) if strategy is None else POLICY if front.name == strategy else REST
+        _draw_front(axes, front, style)
+    if strategy is not None:
+        _draw_front(axes, best_front(comparison), BEST)
     _draw_reference_points(axes, comparison, chosen)
     axes.set_xlabel("speed-up (layers of the model ÷ mean depth)")
     axes.set_ylabel(f"{comparison.metric} (%)")
@@ -70,16 +79,17 @@ def draw_curves(comparison: Comparison, chosen: tuple[float, float] | None = Non
     return figure
 
 
-def _draw_front(axes: Axes, comparison: Comparison, strategy: str, number: int) -> None:
-    """Draw the best score of a strategy at or above every speed-up, as steps."""
-    curves = [curve for curve in comparison.curves if curve.strategy == strategy]
-    speedup = np.concatenate([curve.speedup for curve in curves])
-    score = np.concatenate([curve.score for curve in curves])
-    front = front_of(speedup, score)[::-1]  # by rising speed-up
-    style: dict[str, object] = {"color": COLORS[number % 12], "linestyle": DASHES[number % 6], "linewidth": 1.3}
+def _style(number: int) -> Style:
+    """Return colour, dashes and, where dashes repeat, a marker, so that no two lines look the same."""
+    style: Style = {"color": COLORS[number % 12], "linestyle": DASHES[number % 6], "linewidth": 1.3}
     if number >= len(DASHES):
         style |= {"marker": "ox+sd*"[number % 6], "markevery": 0.12, "markersize": 4}
-    axes.step(speedup[front], 100 * score[front], where="pre", label=strategy, **style)
+    return style
+
+
+def _draw_front(axes: Axes, front: Front, style: Style) -> None:
+    """Draw the best score at or above every speed-up, as steps."""
+    axes.step(front.speedup, 100 * front.score, where="pre", label=front.name, **style)
 
 
 def _draw_reference_points(axes: Axes, comparison: Comparison, chosen: tuple[float, float] | None) -> None:
@@ -112,15 +122,6 @@ def _draw_reference_points(axes: Axes, comparison: Comparison, chosen: tuple[flo
         )
 
 
-def _score_range(comparison: Comparison) -> tuple[float, float]:
-    """Return the range of scores worth showing: down to the lowest best score of a strategy, with a margin."""
-    scores = [score for best in comparison.best_scores.values() for score in best if not np.isnan(score)]
-    low, high = min([*scores, comparison.full_score]), max([*scores, comparison.full_score])
-    low = max(low, high - 3 * (high - float(np.median(scores or [high]))) - 0.02)
-    margin = 0.08 * (high - low) + 0.002
-    return 100 * (low - margin), 100 * (high + margin)
-
-
 # ---- other figures --------------------------------------------------------------------------------------------------
 
 
@@ -133,7 +134,7 @@ def draw_parts(benchmark: Benchmark) -> Figure:
     Returns:
         The figure.
     """
-    breakdowns = benchmark.breakdowns
+    breakdowns = time_by_part(benchmark)
     figure = new_figure((9, 1.2 + 0.32 * len(breakdowns)))
     axes = figure.subplots()
     names = [f"{breakdown.runtime}, batch size {breakdown.batch_size}" for breakdown in breakdowns]
@@ -226,7 +227,7 @@ def draw_agreement(exit_layers: Sequence[int], agreement: NDArray) -> Figure:
     return figure
 
 
-# ---- files and web pages --------------------------------------------------------------------------------------------
+# ---- files ----------------------------------------------------------------------------------------------------------
 
 
 def new_figure(size: tuple[float, float]) -> Figure:
@@ -254,27 +255,3 @@ def save(figure: Figure, path: Path) -> None:
     content = io.BytesIO()
     figure.savefig(content, dpi=150, format=path.suffix.removeprefix("."))
     write_bytes(path, content.getvalue())
-
-
-def as_svg(draw: Callable[[], Figure], name: str, title: str) -> str:
-    """Draw a figure for a web page.
-
-    Args:
-        draw: Draws it.
-        name: Prefix of the ids inside it, which no other figure on the page may have.
-        title: What it shows, for screen readers.
-
-    Returns:
-        An <svg> element.
-    """
-    check_can_draw()
-    import matplotlib as mpl
-
-    inks = ("text.color", "axes.edgecolor", "axes.labelcolor", "xtick.color", "ytick.color")
-    settings = dict.fromkeys(inks, _INK) | {"svg.fonttype": "none", "svg.hashsalt": name, "legend.framealpha": 0.0}
-    content = io.StringIO()
-    with mpl.rc_context(settings):
-        draw().savefig(content, format="svg", transparent=True, metadata={"Date": None})
-    svg = content.getvalue()
-    svg = re.sub(r'(\bid="|href="#|url\(#)', rf"\1{name}-", svg[svg.index("<svg") :])
-    return svg.replace(_INK, "currentColor").replace("<svg", f'<svg role="img" aria-label="{title}"', 1)

@@ -1,4 +1,4 @@
-"""The texts of a report one by one: the answer of every exit, and the exit where the text leaves."""
+"""The texts of a report one by one: the answer and probability of every exit, and the exit where the text leaves."""
 
 from __future__ import annotations
 
@@ -11,30 +11,32 @@ from numpy.typing import NDArray
 from exitpoll.data.batching import Text
 from exitpoll.decide.analysis import static_exit
 from exitpoll.decide.metrics import MULTI_LABEL, REGRESSION, SINGLE_LABEL, predictions
+from exitpoll.decide.numerics import make_finite, sigmoid, softmax
 from exitpoll.decide.policy import Policy
 from exitpoll.decide.trace import Trace
 
-MOST_TEXTS = 2000  # listed; evenly spaced if there are more
-MOST_CHARACTERS = 400  # of a text
-
-
-class TextRow(TypedDict):
-    """One text; answers are numbers into the table's names."""
-
-    text: str
-    gold: int
-    heads: list[int]  # what the heads of the exits answer
-    exit: int  # number of the exit where it leaves, from 0
-    answer: int  # of the policy
-    full: int  # the full model's answer
+MOST_TEXTS = 5000  # listed; evenly spaced if there are more
+MOST_CHARACTERS = 1200  # of a text; fewer if there are many texts,
+LEAST_CHARACTERS = 200  # but not fewer than these,
+CHARACTERS = 600_000  # so that all together stay about below this
+_VISIBLE = {code: 0x2400 + code for code in range(32) if chr(code) not in "\t\n\r"} | {127: 0x2421}
 
 
 class TextTable(TypedDict):
-    """What the page's script shows, as JSON."""
+    """What the page's script shows; the columns have one entry per text, and answers are numbers into `names`."""
 
-    rows: list[TextRow]
+    number: list[int]  # of the text in the data, from 1
+    text: list[str]
+    gold: list[int] | None  # None where there are no labels
+    answer: list[int]  # of the policy
+    probability: list[float] | None  # of the answer, by the head where the text leaves; None for values
+    exit: list[int]  # number of the exit where it leaves, from 0
+    full: list[int]  # the full model's answer
+    heads: list[list[int]]  # what the heads of the exits answer
+    confidence: list[list[float]] | None  # the probability that every head gives to its answer; None for values
     names: list[str]  # of the answers
-    symbols: list[str]  # one or a few characters per class; none where answers are label sets or values
+    classes: list[list[int]]  # numbers of the labels that an answer stands for
+    labels: list[str]  # names of the labels
     layers: list[int]  # of the exits
     regression: bool
 
@@ -44,7 +46,7 @@ def text_table(texts: Sequence[Text], trace: Trace, policy: Policy, label_names:
 
     Args:
         texts: The texts, in the order of the trace.
-        trace: Every exit's logits on them, with labels.
+        trace: Every exit's logits on them.
         policy: The policy that decides where they leave.
         label_names: The classes.
 
@@ -54,65 +56,70 @@ def text_table(texts: Sequence[Text], trace: Trace, policy: Policy, label_names:
     shown = np.unique(np.linspace(0, len(trace) - 1, min(MOST_TEXTS, len(trace))).astype(int))
     part = trace.select(shown)
     decisions, full = policy.decide(part), static_exit(part, -1)
-    heads = predictions(np.asarray(part.logits), trace.problem_type)  # (texts, exits), or (texts, exits, labels)
-    gold = part.gold("a table of texts")
+    logits, regression = np.asarray(part.logits), trace.problem_type == REGRESSION
+    heads = predictions(logits, trace.problem_type)  # (texts, exits), or (texts, exits, labels)
+    left = logits[np.arange(len(part)), decisions.exit][:, None]  # (texts, 1, classes)
     names = _AnswerNames(label_names, trace.problem_type)
-    rows = [
-        TextRow(
-            text=_shortened(texts[number]),
-            gold=names.number_of(gold[row]),
-            heads=[names.number_of(answer) for answer in heads[row]],
-            exit=int(decisions.exit[row]),
-            answer=names.number_of(decisions.answer[row]),
-            full=names.number_of(full.answer[row]),
-        )
-        for row, number in enumerate(shown)
-    ]
+    gold = None if trace.labels is None else [names.number_of(label) for label in part.gold("a table of texts")]
+    most = int(np.clip(CHARACTERS // max(1, len(shown)), LEAST_CHARACTERS, MOST_CHARACTERS))
     return TextTable(
-        rows=rows,
+        number=(shown + 1).tolist(),
+        text=[_shortened(texts[number], most) for number in shown],
+        gold=gold,
+        answer=[names.number_of(answer) for answer in decisions.answer],
+        probability=None if regression else _probability(left, decisions.answer[:, None], part)[:, 0].tolist(),
+        exit=decisions.exit.tolist(),
+        full=[names.number_of(answer) for answer in full.answer],
+        heads=[[names.number_of(answer) for answer in row] for row in heads],
+        confidence=None if regression else _probability(logits, heads, part).tolist(),
         names=names.names,
-        symbols=_symbols(label_names) if trace.problem_type == SINGLE_LABEL else [],
+        classes=names.classes,
+        labels=[] if regression else list(label_names),
         layers=list(trace.exit_layers),
-        regression=trace.problem_type == REGRESSION,
+        regression=regression,
     )
+
+
+def _probability(logits: NDArray, answers: NDArray, trace: Trace) -> NDArray:
+    """Return the probabilities that heads give to answers, of all labels together, (texts, exits)."""
+    if trace.problem_type == MULTI_LABEL:
+        chances = sigmoid(make_finite(logits))
+        return np.where(answers > 0, chances, 1 - chances).prod(axis=-1).round(3)
+    return np.take_along_axis(softmax(logits), answers[..., None], axis=-1)[..., 0].round(3)
 
 
 class _AnswerNames:
     """Numbers answers of any problem type: classes as they are, label sets and values in the order they come up."""
 
     def __init__(self, label_names: Sequence[str], problem_type: str) -> None:
+        single = problem_type == SINGLE_LABEL
         self._label_names, self._problem_type = label_names, problem_type
-        self.names: list[str] = list(label_names) if problem_type == SINGLE_LABEL else []
+        self.names: list[str] = list(label_names) if single else []
+        self.classes: list[list[int]] = [[number] for number in range(len(label_names))] if single else []
         self._numbers: dict[Hashable, int] = {}
 
     def number_of(self, answer: NDArray) -> int:
         """Return the number of an answer."""
         if self._problem_type == SINGLE_LABEL:
             return int(answer)
-        name = self._name(answer)
-        key = tuple(answer.tolist()) if self._problem_type == MULTI_LABEL else name
+        present = np.flatnonzero(answer).tolist() if self._problem_type == MULTI_LABEL else []
+        name = self._name(answer, present)
+        key = tuple(present) if self._problem_type == MULTI_LABEL else name
         if key not in self._numbers:
             self._numbers[key] = len(self.names)
             self.names.append(name)
+            self.classes.append(present)
         return self._numbers[key]
 
-    def _name(self, answer: NDArray) -> str:
+    def _name(self, answer: NDArray, present: Sequence[int]) -> str:
         """Write a label set or a value."""
         if self._problem_type == MULTI_LABEL:
-            return ", ".join(label for label, yes in zip(self._label_names, answer, strict=True) if yes) or "(none)"
+            return ", ".join(self._label_names[number] for number in present) or "(none)"
         return f"{float(answer):.2f}"
 
 
-def _symbols(label_names: Sequence[str]) -> list[str]:
-    """Return the shortest prefixes of up to three letters that differ between the classes; else their numbers."""
-    for length in (1, 2, 3):
-        symbols = [name[:length].upper() for name in label_names]
-        if len(set(symbols)) == len(symbols):
-            return symbols
-    return [str(number) for number in range(len(label_names))]
-
-
-def _shortened(text: Text) -> str:
-    """Write a text, or a pair, in at most `MOST_CHARACTERS`."""
+def _shortened(text: Text, most: int) -> str:
+    """Write a text, or a pair, in at most so many characters, control characters as visible signs."""
     whole = text if isinstance(text, str) else " ⏐ ".join(text)
-    return whole if len(whole) <= MOST_CHARACTERS else whole[:MOST_CHARACTERS] + " …"
+    whole = whole.encode("utf-8", "replace").decode().translate(_VISIBLE)  # a lone surrogate cannot be written
+    return whole if len(whole) <= most else whole[:most] + " …"

@@ -213,7 +213,7 @@ def _notes_on(job: Job, digest: TextDigest) -> Iterator[str]:
         differs = f"where the classifier reads {longest}: its answers on longer texts change"
         compared = "as the classifier does" if config.max_length == longest else differs
         yield f"texts are read up to {config.max_length} tokens, {compared}"
-    for name in ("calibration", "test"):
+    for name in ("calibration", "test") if job.splits.source is None else ():  # else load_splits has counted them
         overlap = digest.overlap(getattr(job.splits, name))
         if overlap.shared:
             yield f"{overlap.shared} of {overlap.checked} {name} texts are training texts, too"
@@ -282,7 +282,7 @@ def _summary(job: Job, result: Trained, scores: dict[str, SplitScores], digest: 
     return TrainingSummary(
         exitpoll=version("exitpoll"),
         settings=asdict(job.settings),
-        source={"fingerprint": fingerprint_of(job.model), "runtime": runtime_name(job.model.dtype)},
+        source={"fingerprint": fingerprint_of(job.model, job.tokenizer), "runtime": runtime_name(job.model.dtype)},
         encoder=_encoder_name(job.model),
         data=job.splits.source,
         pairs=job.splits.is_pairs,

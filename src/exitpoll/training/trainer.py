@@ -206,9 +206,10 @@ class ExitTrainer(Trainer):
         kept = f"the last good checkpoint is {checkpoint}" if checkpoint else "there is no checkpoint yet"
         step = self.state.global_step + 1
         advice = (
-            "train again with lower learning rates and --overwrite" if step > 1 else "check the weights of the encoder"
+            "train again with lower learning rates, and overwrite" if step > 1 else "check the weights of the encoder"
         )
-        return DivergedError(f"{problem} at step {step} with learning rates up to {rate:.2g}; {kept}; {advice}")
+        message = f"{problem} at step {step} with learning rates up to {rate:.2g}; {kept}; {advice}"
+        return DivergedError(message, options=["overwrite"])
 
     def evaluate(self, *arguments: object, **named: object) -> dict[str, float]:
         """Score the calibration split and write a line of the journal."""

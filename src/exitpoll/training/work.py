@@ -82,7 +82,8 @@ def open_work(work: Path, identity: Identity, *, resume: bool, overwrite: bool) 
         raise InputError(f"'{work}' exists and is not the work folder of a training; move it or choose another folder")
     if work.exists() and not resume:
         if not overwrite:
-            raise InputError(f"'{work}' holds an interrupted training: use --resume, or --overwrite to discard it")
+            message = f"'{work}' holds an interrupted training: use resume, or overwrite to discard it"
+            raise InputError(message, options=("resume", "overwrite"))
         shutil.rmtree(work)
     elif earlier is not None:
         _check_same(work, earlier, identity)

@@ -15,7 +15,7 @@ def questions(tmp_path):
 
 
 def test_a_file(run, recorded, questions, tmp_path):
-    code, out, err = run("predict", recorded / "model", "--input", questions, "--output", tmp_path / "out.jsonl")
+    code, out, err = run("predict", recorded / "model", "--data", questions, "--out", tmp_path / "out.jsonl")
     assert code == 0, err
     assert f"wrote {tmp_path / 'out.jsonl'}: 2 rows, mean depth 3.00 of 3 layers" in out
     rows = [json.loads(line) for line in (tmp_path / "out.jsonl").read_text().splitlines()]
@@ -24,14 +24,31 @@ def test_a_file(run, recorded, questions, tmp_path):
 
 def test_standard_input(run, recorded, monkeypatch):
     monkeypatch.setattr("sys.stdin", io.StringIO("good film\nbad film\n"))
-    code, out, err = run("predict", recorded / "model", "--input", "-")
+    code, out, err = run("predict", recorded / "model", "--data", "-")
     assert code == 0, err
     assert [json.loads(line)["text"] for line in out.splitlines()] == ["good film", "bad film"]
 
 
+def test_lines_of_json_on_standard_input(run, refused, recorded, monkeypatch):
+    words = ("predict", recorded / "model", "--data", "-")
+    monkeypatch.setattr("sys.stdin", io.StringIO('{"id": 7, "words": "good film"}\n'))
+    code, out, err = run(*words, "--text-column", "words")
+    assert code == 0, err
+    assert json.loads(out)["id"] == 7
+    monkeypatch.setattr("sys.stdin", io.StringIO('{"id": 7, "words": "good film"}\n'))
+    refused("line 1: no text column among id, words; name it: --text-column", *words)
+
+
+def test_how_a_file_was_read_is_noted(run, recorded, tmp_path):
+    (tmp_path / "in.csv").write_text("id;text\n1;good film\n")
+    code, out, err = run("predict", recorded / "model", "--data", tmp_path / "in.csv", "--out", tmp_path / "out.csv")
+    assert code == 0, err
+    assert "note: 'in.csv' is read as separated by semicolons, as its header" in out
+
+
 def test_refusals(refused, recorded, questions, tmp_path):
     model = recorded / "model"
-    refused("name the file to write with --output", "predict", model, "--input", questions)
-    refused("leave out --output", "predict", model, "--input", "-", "--output", tmp_path / "out.csv")
+    refused("name the file to write with --out", "predict", model, "--data", questions)
+    refused("leave out --out", "predict", model, "--data", "-", "--out", tmp_path / "out.csv")
     (tmp_path / "out.csv").touch()
-    refused("exists already", "predict", model, "--input", questions, "--output", tmp_path / "out.csv")
+    refused("exists already", "predict", model, "--data", questions, "--out", tmp_path / "out.csv")

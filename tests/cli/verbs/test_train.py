@@ -118,7 +118,7 @@ class TestRefusals:
         rejected("--data", "--encoder", encoder_folder)
 
     def test_other_labels_than_the_classifiers(self, rejected, tmp_path, classifier_folder):
-        write_tsv(tmp_path / "a.tsv", [("good", "1"), ("bad", "0")] * 10)
+        write_tsv(tmp_path / "a.tsv", [(f"text {number}", str(number % 2)) for number in range(20)])
         rejected("knows 3 labels, the data 2", "--data", tmp_path / "a.tsv", "--classifier", classifier_folder)
 
     def test_labels_a_named_classifier_does_not_know(self, rejected, tmp_path):

@@ -3,14 +3,19 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from pathlib import Path
 from typing import Annotated
 
-from cyclopts import Parameter
-
-from exitpoll.cli.console import console, errors, quieten_transformers, save_figure, say_written
-from exitpoll.cli.options import Data, Numbers, Reading
-from exitpoll.engine.inputs import Split
+from exitpoll.cli.console import (
+    print_as_json,
+    progress_console,
+    quieten_transformers,
+    save_figure,
+    say_written,
+    show,
+    show_result,
+)
+from exitpoll.cli.groups import IN_DATA, IN_METHOD
+from exitpoll.cli.options import AsJson, Data, Numbers, OptionalOut, Reading, ReadingFlags, SplitName, Threads
 from exitpoll.errors import InputError
 
 
@@ -19,14 +24,15 @@ def bench(
     /,
     *,
     data: Data,
-    split: Split = "test",
-    reading: Annotated[Reading | None, Parameter(name="*")] = None,
-    texts: int = 500,
-    batch_sizes: Numbers = None,
-    rounds: int = 5,
-    threads: int | None = None,
-    compiled: bool = False,
-    out: Path | None = None,
+    split: SplitName = "test",
+    reading: ReadingFlags = None,
+    texts: Annotated[int, IN_DATA] = 500,
+    batch_sizes: Annotated[Numbers, IN_METHOD] = None,
+    rounds: Annotated[int, IN_METHOD] = 5,
+    threads: Threads = None,
+    compiled: Annotated[bool, IN_METHOD] = False,
+    out: OptionalOut = None,
+    as_json: AsJson = False,
 ) -> None:
     """Measure wall-clock time against plain transformers.
 
@@ -46,6 +52,7 @@ def bench(
         threads: How many threads to use.
         compiled: Time torch.compile too, which needs a C++ compiler and takes minutes.
         out: The folder for bench.json and bench.png; none by default.
+        as_json: Print the result as JSON.
     """
     from exitpoll.benchmark.timing import BATCH_SIZES, benchmark, load_in_runtimes
     from exitpoll.cli.tables import benchmark_table
@@ -54,6 +61,7 @@ def bench(
     from exitpoll.files import write_json
     from exitpoll.report.plots import draw_parts
 
+    print_as_json(as_json)
     if texts < 1:
         raise InputError(f"texts {texts} must be at least 1")
     if out is not None:
@@ -62,13 +70,16 @@ def bench(
     models = load_in_runtimes(model, threads=threads)
     read = read_texts(models[0].loaded, data, split, **vars(reading or Reading()))
     chosen = list(read.texts)[:texts]
-    with progress_bars(errors) as on_progress:
+    with progress_bars(progress_console()) as on_progress:
         sizes = batch_sizes or BATCH_SIZES
         result = benchmark(models, chosen, batch_sizes=sizes, rounds=rounds, compiled=compiled, on_progress=on_progress)
-    console.print(benchmark_table(result))
-    if out is None:
-        return
     about = {"fingerprint": models[0].loaded.runtime.fingerprint, "data": read.about["data"], "split": split}
-    figure = save_figure(lambda: draw_parts(result), out / "bench.png")
-    write_json(out / "bench.json", replace(result, about=about).to_dict())
-    say_written(out, ["bench.json", *figure])
+    result = replace(result, about=about)
+    written = []
+    if out is not None:
+        write_json(out / "bench.json", result.to_dict())
+        written = ["bench.json", *save_figure(lambda: draw_parts(result), out / "bench.png")]
+    show(benchmark_table(result))
+    show_result(result.to_dict())
+    if out is not None:
+        say_written(out, written)

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Annotated
 
-from exitpoll.cli.console import quieten_transformers, say
-from exitpoll.cli.options import MetricName, StrategyOrBest
+from exitpoll.cli.console import print_as_json, quieten_transformers, remark, say, show_result
+from exitpoll.cli.groups import IN_DATA, IN_GOAL, IN_METHOD
+from exitpoll.cli.options import AsJson, MetricName, OptionalOut, StrategyOrBest
 
 if TYPE_CHECKING:
     from exitpoll.decide.policy import Policy
@@ -17,16 +18,17 @@ def calibrate(
     model: str,
     /,
     *,
-    trace: Path,
+    trace: Annotated[Path, IN_DATA],
     strategy: StrategyOrBest = "best",
-    speedup: float | None = None,
-    latency_ms: float | None = None,
-    max_disagreement: float | None = None,
-    max_accuracy_drop: float | None = None,
-    confidence: float = 0.95,
+    speedup: Annotated[float | None, IN_GOAL] = None,
+    latency_ms: Annotated[float | None, IN_GOAL] = None,
+    max_disagreement: Annotated[float | None, IN_GOAL] = None,
+    max_accuracy_drop: Annotated[float | None, IN_GOAL] = None,
+    confidence: Annotated[float, IN_GOAL] = 0.95,
     metric: MetricName | None = None,
-    seed: int = 0,
-    out: Path | None = None,
+    seed: Annotated[int, IN_METHOD] = 0,
+    out: OptionalOut = None,
+    as_json: AsJson = False,
 ) -> None:
     """Choose when to exit: for a speed-up, a latency or a guarantee.
 
@@ -49,6 +51,7 @@ def calibrate(
         metric: The metric to score by, for a speed-up or latency; the task's by default.
         seed: Seed of the random halves of the texts, one to search on and one to certify on.
         out: Where to write the policy, if not in the model folder.
+        as_json: Print the result as JSON.
     """
     from exitpoll.cli.traces import load_trace
     from exitpoll.decide.calibrate import calibrate as calibrate_trace
@@ -57,6 +60,7 @@ def calibrate(
     from exitpoll.models.folder import policy_path
     from exitpoll.report.wording import describe_calibration, note_not_finite
 
+    print_as_json(as_json)
     out = out or policy_path(model)
     check_replaceable(out, "strategy", "policy")
     quieten_transformers()
@@ -73,9 +77,10 @@ def calibrate(
         seed=seed,
     )
     say(*describe_calibration(policy))
+    show_result(policy.to_dict())
     if recorded.about.get("split") == "test":
-        say("note: this is a test split; keep it for exitpoll evaluate")
-    say(*note_not_finite(recorded))
+        remark("note: this is a test split; keep it for exitpoll evaluate")
+    remark(*note_not_finite(recorded))
     if policy.threshold is None:
         _keep_or_write(policy, out)
         sys.exit(1)
@@ -91,14 +96,14 @@ def _write(policy: Policy, model_folder: Path, out: Path) -> None:
     if out.resolve() == policy_path(model_folder).resolve():
         write_card(model_folder)
         for export in exports_of(model_folder):
-            say(f"{export} keeps the policy it has: exitpoll export {model_folder} --overwrite renews it")
-    say(f"wrote {out}")
+            remark(f"{export} keeps the policy it has: exitpoll export {model_folder} --overwrite renews it")
+    remark(f"wrote {out}")
 
 
 def _keep_or_write(policy: Policy, out: Path) -> None:
     """Write a policy that never exits early, unless there is one already."""
     if out.exists():
-        say(f"kept {out} as it was")
+        remark(f"kept {out} as it was")
         return
     policy.save(out)
-    say(f"wrote {out}, a policy that never exits early")
+    remark(f"wrote {out}, a policy that never exits early")

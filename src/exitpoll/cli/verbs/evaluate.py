@@ -3,19 +3,28 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
-from cyclopts import Parameter
-
-from exitpoll.cli.console import notes_of, quieten_transformers, say, show_evaluation
-from exitpoll.cli.options import MetricName, OptionalData, Reading
-from exitpoll.engine.inputs import Split
+from exitpoll.cli.console import notes_of, print_as_json, quieten_transformers, remark, show_evaluation, show_result
+from exitpoll.cli.groups import IN_DATA
+from exitpoll.cli.options import (
+    AsJson,
+    BatchSize,
+    MetricName,
+    OptionalData,
+    OptionalOut,
+    PolicyPath,
+    Reading,
+    ReadingFlags,
+    SplitName,
+    TracePath,
+)
 from exitpoll.errors import InputError
 
 if TYPE_CHECKING:
     from exitpoll.decide.policy import Policy
     from exitpoll.decide.trace import Trace
+    from exitpoll.engine.inputs import Split
 
 
 def evaluate(
@@ -23,14 +32,15 @@ def evaluate(
     /,
     *,
     data: OptionalData = None,
-    trace: Path | None = None,
-    split: Split = "test",
-    policy: Path | None = None,
-    by: str | None = None,
+    trace: TracePath = None,
+    split: SplitName = "test",
+    policy: PolicyPath = None,
+    by: Annotated[str | None, IN_DATA] = None,
     metric: MetricName | None = None,
-    reading: Annotated[Reading | None, Parameter(name="*")] = None,
-    batch_size: int = 64,
-    out: Path | None = None,
+    reading: ReadingFlags = None,
+    batch_size: BatchSize = 64,
+    out: OptionalOut = None,
+    as_json: AsJson = False,
 ) -> None:
     """Measure a calibrated model on held-out texts.
 
@@ -49,6 +59,7 @@ def evaluate(
         reading: Which columns to read.
         batch_size: Texts in a batch.
         out: A JSON file for all numbers.
+        as_json: Print the result as JSON.
     """
     from exitpoll.cli.traces import load_trace
     from exitpoll.decide.evaluate import evaluate as evaluate_trace
@@ -58,6 +69,7 @@ def evaluate(
     from exitpoll.models.folder import policy_path
     from exitpoll.report.wording import note_not_finite, note_same_texts
 
+    print_as_json(as_json)
     if (data is None) == (trace is None):
         raise InputError("name what to evaluate on: either --data or --trace")
     if by is not None and data is None:
@@ -75,9 +87,10 @@ def evaluate(
     if out is not None:
         write_json(out, evaluation.to_dict())
     show_evaluation(evaluation, chosen)
-    say(*note_same_texts(chosen, recorded.about), *note_not_finite(recorded))
+    show_result(evaluation.to_dict())
+    remark(*note_same_texts(chosen, recorded.about), *note_not_finite(recorded))
     if out is not None:
-        say(f"wrote {out}")
+        remark(f"wrote {out}")
 
 
 def _record(
@@ -92,5 +105,5 @@ def _record(
     policy.source.check_same(loaded.source)
     read = read_texts(loaded, data, split, **columns)
     trace = record_texts(loaded, read, batch_size)
-    say(*notes_of(read))
+    remark(*notes_of(read))
     return trace, read.texts.groups

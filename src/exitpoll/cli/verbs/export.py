@@ -2,26 +2,35 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
-from cyclopts import Parameter
+from exitpoll.cli.console import (
+    notes_of,
+    print_as_json,
+    progress_console,
+    quieten_transformers,
+    remark,
+    say,
+    show_result,
+)
+from exitpoll.cli.groups import IN_DATA, IN_OUTPUT
+from exitpoll.cli.options import AsJson, OptionalOut, Overwrite, Reading, ReadingFlags, SplitName
 
-from exitpoll.cli.console import errors, notes_of, quieten_transformers, say
-from exitpoll.cli.options import Reading
-from exitpoll.engine.inputs import Split
+if TYPE_CHECKING:
+    from exitpoll.export.export import Exported
 
 
 def export(
     model: str,
     /,
     *,
-    to: Path | None = None,
-    int8: bool = False,
-    data: str | None = None,
-    split: Split = "calibration",
-    reading: Annotated[Reading | None, Parameter(name="*")] = None,
-    overwrite: bool = False,
+    out: OptionalOut = None,
+    int8: Annotated[bool, IN_OUTPUT] = False,
+    data: Annotated[str | None, IN_DATA] = None,
+    split: SplitName = "calibration",
+    reading: ReadingFlags = None,
+    overwrite: Overwrite = False,
+    as_json: AsJson = False,
 ) -> None:
     """Write a model for ONNX Runtime, which runs it faster and without torch; its policy is exported with it.
 
@@ -29,13 +38,14 @@ def export(
 
     Args:
         model: The model folder that `exitpoll train` wrote.
-        to: The folder to write; by default onnx, or onnx-int8, in the model folder.
+        out: The folder to write; by default onnx, or onnx-int8, in the model folder.
         int8: Quantize weights and activations: smaller and faster, with slightly different answers.
         data: The data the model was trained on, or other texts like those to come: the policy is calibrated on them
             again, and the cost of int8 is measured. Without data, an int8 export has no policy.
         split: Which split of the data; all takes a file as it is, with labels or without.
         reading: Which columns to read.
         overwrite: Replace an older export.
+        as_json: Print the result as JSON.
     """
     from exitpoll.data.bars import progress_bars
     from exitpoll.engine.inputs import read_texts
@@ -44,18 +54,26 @@ def export(
     from exitpoll.models.folder import policy_path
     from exitpoll.report.wording import describe_export
 
+    print_as_json(as_json)
     quieten_transformers()
-    to = to or policy_path(model).with_name("onnx-int8" if int8 else "onnx")
+    out = out or policy_path(model).with_name("onnx-int8" if int8 else "onnx")
     read = None if data is None else read_texts(load_model(model), data, split, **vars(reading or Reading()))
-    with progress_bars(errors) as on_progress:
+    with progress_bars(progress_console()) as on_progress:
         exported = export_model(
             model,
-            to,
+            out,
             int8=int8,
             texts=None if read is None else read.texts,
             about=None if read is None else read.about,
             overwrite=overwrite,
             on_progress=on_progress,
         )
-    for line in (*([] if read is None else notes_of(read)), *describe_export(exported)):
-        say(line)
+    remark(*([] if read is None else notes_of(read)))
+    say(*describe_export(exported))
+    show_result(_result_of(exported))
+
+
+def _result_of(exported: Exported) -> dict[str, object]:
+    """Return an export as plain values."""
+    policy = None if exported.policy is None else exported.policy.to_dict()
+    return {**vars(exported), "folder": str(exported.folder), "policy": policy}

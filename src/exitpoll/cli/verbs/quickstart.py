@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from exitpoll.cli.app import app
-from exitpoll.cli.console import console, say
+from exitpoll.cli.console import say
 from exitpoll.errors import InputError
 
 if TYPE_CHECKING:
@@ -46,7 +46,7 @@ def quickstart(
 def _do(step: Step, title: str) -> None:
     """Show a step, and run it unless it is done."""
     done = step.makes.exists()
-    console.rule(f"{title}{' (done before)' if done else ''}", align="left")
+    say("", f"── {title}{' (done before)' if done else ''}")
     say(f"$ exitpoll {shlex.join(step.words)}")
     if done or _run(step.words) or not step.fallback:
         return

@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING
 
-from cyclopts import Parameter
-
-from exitpoll.cli.console import errors, notes_of, quieten_transformers, say
-from exitpoll.cli.options import Data, Reading
-from exitpoll.engine.inputs import Split
+from exitpoll.cli.console import (
+    notes_of,
+    print_as_json,
+    progress_console,
+    quieten_transformers,
+    remark,
+    say,
+    show_result,
+)
+from exitpoll.cli.options import AsJson, BatchSize, Data, Out, Overwrite, Reading, ReadingFlags, SplitName
 
 if TYPE_CHECKING:
     from exitpoll.decide.trace import Trace
@@ -20,11 +24,12 @@ def record(
     /,
     *,
     data: Data,
-    out: Path,
-    split: Split = "calibration",
-    reading: Annotated[Reading | None, Parameter(name="*")] = None,
-    batch_size: int = 64,
-    overwrite: bool = False,
+    out: Out,
+    split: SplitName = "calibration",
+    reading: ReadingFlags = None,
+    batch_size: BatchSize = 64,
+    overwrite: Overwrite = False,
+    as_json: AsJson = False,
 ) -> None:
     """Run a model on texts and write every exit's logits, as a trace.
 
@@ -40,6 +45,7 @@ def record(
         reading: Which columns to read.
         batch_size: Texts in a batch.
         overwrite: Replace an older trace.
+        as_json: Print what was recorded as JSON.
     """
     from exitpoll.data.bars import progress_bars
     from exitpoll.engine.inputs import read_texts
@@ -48,14 +54,17 @@ def record(
     from exitpoll.files import check_writable
     from exitpoll.report.wording import note_not_finite
 
+    print_as_json(as_json)
     check_writable(out, overwrite=overwrite)
     quieten_transformers()
     loaded = load_model(model)
     read = read_texts(loaded, data, split, **vars(reading or Reading()))
-    with progress_bars(errors) as on_progress:
+    with progress_bars(progress_console()) as on_progress:
         trace = record_trace(loaded, read.texts, out, about=read.about, batch_size=batch_size, on_progress=on_progress)
-    say(*notes_of(read), *note_not_finite(trace), _describe_times(trace))
+    remark(*notes_of(read), *note_not_finite(trace))
+    say(_describe_times(trace))
     say(f"wrote {out}: {len(trace)} texts, {len(trace.exit_layers)} exits, {trace.logits.shape[-1]} classes")
+    show_result({"out": str(out), "texts": len(trace), "exit_layers": list(trace.exit_layers), "about": trace.about})
 
 
 def _describe_times(trace: Trace) -> str:

@@ -5,11 +5,18 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
-from cyclopts import Parameter
-
 from exitpoll.cli.console import notes_of, quieten_transformers, say
-from exitpoll.cli.options import Data, Reading
-from exitpoll.engine.inputs import Split
+from exitpoll.cli.groups import IN_DATA
+from exitpoll.cli.options import (
+    BatchSize,
+    Data,
+    OptionalOut,
+    PolicyPath,
+    Reading,
+    ReadingFlags,
+    SplitName,
+    TracePath,
+)
 
 if TYPE_CHECKING:
     from exitpoll.benchmark.timing import Benchmark
@@ -21,24 +28,24 @@ def report(
     /,
     *,
     data: Data,
-    split: Split = "test",
-    trace: Path | None = None,
-    bench: Path | None = None,
-    policy: Path | None = None,
-    reading: Annotated[Reading | None, Parameter(name="*")] = None,
-    batch_size: int = 64,
-    out: Path | None = None,
+    split: SplitName = "test",
+    trace: TracePath = None,
+    bench: Annotated[Path | None, IN_DATA] = None,
+    policy: PolicyPath = None,
+    reading: ReadingFlags = None,
+    batch_size: BatchSize = 64,
+    out: OptionalOut = None,
 ) -> None:
     """Write an HTML report on a calibrated model.
 
-    One self-contained page: score against speed-up, the guarantee, every exit, and up to 2,000 texts with the answer of
-    every exit.
+    One self-contained page that requests nothing: the cost of early exit, the guarantee, a slider over the threshold,
+    every exit, errors by class and by length, and up to 5,000 texts with the answers of all exits.
 
     Example: exitpoll report trec-bert --data trec
 
     Args:
         model: The model folder, with its policy.json.
-        data: The data, with labels.
+        data: The data; without labels, answers are compared with the full model's.
         split: Which split of the data; "all" reads a file as it is.
         trace: A trace of these texts, so that they need not be recorded again.
         bench: The bench.json that `exitpoll bench` wrote, for wall-clock time.
@@ -70,7 +77,14 @@ def report(
         html.check_same_texts(read.texts.labels, read.about, recorded)
     name, texts = Path(model).resolve().name, list(read.texts)
     content = html.build_report(
-        name, loaded.label_names, chosen, recorded, texts, notes=notes_of(read), benchmark=timed
+        name,
+        loaded.label_names,
+        chosen,
+        recorded,
+        texts,
+        notes=notes_of(read),
+        benchmark=timed,
+        training=loaded.training,
     )
     say(f"wrote {html.write_report(content, out)}")
 

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Annotated, Literal
 
-from exitpoll.cli.console import errors, quieten_transformers, say
-from exitpoll.cli.options import Names, Numbers, TrainingFlags
+from exitpoll.cli.console import progress_console, quieten_transformers, remark, say
+from exitpoll.cli.groups import IN_DATA, IN_METHOD, IN_MODEL, IN_OPTIMIZER
+from exitpoll.cli.options import Names, Numbers, Out, TrainingFlags
 from exitpoll.errors import InputError
 from exitpoll.training.settings import TrainingSettings
 
@@ -19,19 +20,19 @@ def reproduce(
     what: Literal["binary", "multiclass", "figures", "all"] = "all",
     /,
     *,
-    encoder: str,
-    out: Path,
-    data: str | None = None,
-    tasks: Names = None,
-    methods: Names = None,
-    seeds: Numbers = None,
-    limit: int | None = None,
-    held_out: int | None = None,
-    start_limit: int | None = None,
-    varied: str | None = None,
-    presets: bool = False,
-    searched: Path | None = None,
-    pooling: Literal["mean", "first", "pooler"] = "mean",
+    encoder: Annotated[str, IN_MODEL],
+    out: Out,
+    data: Annotated[str | None, IN_DATA] = None,
+    tasks: Annotated[Names, IN_DATA] = None,
+    methods: Annotated[Names, IN_METHOD] = None,
+    seeds: Annotated[Numbers, IN_OPTIMIZER] = None,
+    limit: Annotated[int | None, IN_DATA] = None,
+    held_out: Annotated[int | None, IN_DATA] = None,
+    start_limit: Annotated[int | None, IN_DATA] = None,
+    varied: Annotated[str | None, IN_METHOD] = None,
+    presets: Annotated[bool, IN_OPTIMIZER] = False,
+    searched: Annotated[Path | None, IN_OPTIMIZER] = None,
+    pooling: Annotated[Literal["mean", "first", "pooler"], IN_MODEL] = "mean",
     settings: TrainingFlags = None,
 ) -> None:
     """Reproduce the tables and figures of the paper.
@@ -87,7 +88,7 @@ def reproduce(
         pooling=pooling,
     )
     check_plan(plan)
-    say(*plan.notes())
+    remark(*plan.notes())
     if with_figures and varied is None and methods is None:
         varied = "mrpc" if "mrpc" in wanted else wanted[0]
     _run(plan, out, varied, with_tables=what != "figures", with_figures=with_figures)
@@ -99,21 +100,21 @@ def _run(plan: Plan, out: Path, varied: str | None, *, with_tables: bool, with_f
     from exitpoll.study.reproduce import reproduce as reproduce_plan
     from exitpoll.study.reproduce import write_figures
 
-    with progress_bars(errors) as on_progress:
+    with progress_bars(progress_console()) as on_progress:
         outcomes, failed = reproduce_plan(
             plan,
             out,
             with_tables=with_tables,
             varied=varied,
-            on_run=lambda progress: say(f"run {progress.done + 1} of {progress.total}: {progress.task}"),
+            on_run=lambda progress: remark(f"run {progress.done + 1} of {progress.total}: {progress.task}"),
             on_progress=on_progress,
         )
     if with_tables:
-        say((out / "tables.md").read_text(encoding="utf-8"))
-        say(f"wrote {out}/cells.json and tables.md; every run is in {out}/runs")
+        say(*(out / "tables.md").read_text(encoding="utf-8").splitlines())
+        remark(f"wrote {out}/cells.json and tables.md; every run is in {out}/runs")
     if with_figures:
         paths = write_figures(plan, outcomes, varied, out)
-        say(f"wrote {out}/findings.json and {len(paths)} figures to {out}/figures")
+        remark(f"wrote {out}/findings.json and {len(paths)} figures to {out}/figures")
     say(*(f"failed: {name}: {reason}" for name, reason in failed.items()))
     if failed:
         sys.exit(1)

@@ -4,22 +4,25 @@ from __future__ import annotations
 
 from dataclasses import replace
 from pathlib import Path
+from typing import Annotated
 
-from exitpoll.cli.console import quieten_transformers, say
-from exitpoll.cli.options import Data, Numbers, TrainingFlags
+from exitpoll.cli.console import print_as_json, quieten_transformers, remark, say, show_result
+from exitpoll.cli.groups import IN_DATA, IN_METHOD, IN_MODEL, IN_OPTIMIZER
+from exitpoll.cli.options import AsJson, Data, Numbers, Out, TrainingFlags
 from exitpoll.training.settings import TrainingSettings
 
 
 def search(
     *,
-    encoder: str,
+    encoder: Annotated[str, IN_MODEL],
     data: Data,
-    out: Path,
-    method: str = "ours, votes",
-    seeds: Numbers = None,
-    budget: int | None = None,
-    limit: int | None = None,
+    out: Out,
+    method: Annotated[str, IN_METHOD] = "ours, votes",
+    seeds: Annotated[Numbers, IN_OPTIMIZER] = None,
+    budget: Annotated[int | None, IN_OPTIMIZER] = None,
+    limit: Annotated[int | None, IN_DATA] = None,
     settings: TrainingFlags = None,
+    as_json: AsJson = False,
 ) -> None:
     """Search the paper's grid for the best hyperparameters.
 
@@ -38,11 +41,13 @@ def search(
         budget: Run at most this many trials, chosen by Optuna; the whole grid by default.
         limit: Train on at most this many texts.
         settings: Settings of the training that are not searched.
+        as_json: Print the best settings as JSON.
     """
     from exitpoll.study.paper import GRID
     from exitpoll.study.plan import Plan, check_plan, check_training_settings, encoder_fields, range_of, rows_named
     from exitpoll.study.search import search as search_grid
 
+    print_as_json(as_json)
     quieten_transformers()
     check_training_settings(settings or TrainingSettings(), *GRID)
     [row] = rows_named([method])
@@ -66,10 +71,11 @@ def search(
         out,
         seeds=plan.seeds,
         budget=budget,
-        on_progress=lambda progress: say(f"trial {progress.done + 1} of {progress.total}: {progress.task}"),
+        on_progress=lambda progress: remark(f"trial {progress.done + 1} of {progress.total}: {progress.task}"),
     )
     say(
         f"best of {best.trials} trials ({best.pruned} stopped early): {100 * best.score:.1f} on the calibration split",
         " ".join(f"--{name.replace('_', '-')} {value}" for name, value in best.settings.items()),
         f"'exitpoll reproduce --searched {out}' uses them for this task and method",
     )
+    show_result(vars(best))

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Annotated
 
-from exitpoll.cli.console import console, save_figure, say, say_written
-from exitpoll.cli.options import Floats, MetricName, Strategies
+from exitpoll.cli.console import print_as_json, remark, save_figure, say, say_written, show, show_result
+from exitpoll.cli.groups import IN_METHOD
+from exitpoll.cli.options import AsJson, Floats, MetricName, OptionalOut, Strategies
 from exitpoll.errors import InputError
 
 
@@ -14,10 +16,11 @@ def sweep(
     /,
     *,
     strategies: Strategies = None,
-    ks: Floats = None,
+    ks: Annotated[Floats, IN_METHOD] = None,
     metric: MetricName | None = None,
-    points: int = 200,
-    out: Path | None = None,
+    points: Annotated[int, IN_METHOD] = 200,
+    out: OptionalOut = None,
+    as_json: AsJson = False,
 ) -> None:
     """Compare all exit strategies on a trace: score against speed-up.
 
@@ -30,6 +33,7 @@ def sweep(
         metric: The metric to score by; the task's by default.
         points: How many thresholds of a strategy to try.
         out: The folder for curves.json, curves.csv and curves.png; one beside the trace by default.
+        as_json: Print the curves as JSON.
     """
     from exitpoll.cli.tables import comparison_table
     from exitpoll.decide.compare import SPEEDUPS, compare
@@ -40,6 +44,7 @@ def sweep(
     from exitpoll.report.plots import draw_curves
     from exitpoll.report.wording import describe_best, note_not_finite
 
+    print_as_json(as_json)
     if strategies is not None and not strategies:
         raise InputError("--strategies needs a name; leave it out to compare all")
     if points < 1:
@@ -49,8 +54,10 @@ def sweep(
     out = out or trace.with_name(f"{trace.stem}-sweep")
     out.mkdir(parents=True, exist_ok=True)
     write_text(out / "curves.csv", comparison.to_csv())
-    console.print(comparison_table(comparison, SPEEDUPS))
-    say(*describe_best(comparison), *note_not_finite(recorded))
-    figure = save_figure(lambda: draw_curves(comparison), out / "curves.png")
     write_json(out / "curves.json", comparison.to_dict())
+    figure = save_figure(lambda: draw_curves(comparison), out / "curves.png")
+    show(comparison_table(comparison, SPEEDUPS))
+    say(*describe_best(comparison))
+    remark(*note_not_finite(recorded))
+    show_result(comparison.to_dict())
     say_written(out, ["curves.json", "curves.csv", *figure])

@@ -2,20 +2,22 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal, TypedDict
 
-from cyclopts import Parameter
 from rich.console import Console
 
-from exitpoll.cli.console import quieten_transformers, show_training
-from exitpoll.cli.options import Data, Numbers, Reading, TrainingFlags
+from exitpoll.cli.console import modes, print_as_json, quieten_transformers, show_result, show_training
+from exitpoll.cli.groups import IN_DATA, IN_MODEL
+from exitpoll.cli.options import AsJson, Data, Numbers, Out, Overwrite, Reading, ReadingFlags, Resume, TrainingFlags
 from exitpoll.errors import InputError
 from exitpoll.training.settings import TrainingSettings
 
 if TYPE_CHECKING:
     from exitpoll.data.splits import Splits
     from exitpoll.models.model import EarlyExitModel
+
+
+SUMMARY = ("encoder", "data", "metric", "exit_layers", "scores", "texts", "truncated", "notes", "seconds")  # as JSON
 
 
 class Shape(TypedDict):
@@ -30,19 +32,22 @@ class Shape(TypedDict):
 def train(
     *,
     data: Data,
-    out: Path,
-    encoder: str | None = None,
-    classifier: str | None = None,
-    exits: Numbers = None,
-    head: Literal["mlp", "linear"] = "mlp",
-    shared_head: bool = False,
-    pooling: Literal["mean", "first", "pooler"] = "mean",
-    reading: Annotated[Reading | None, Parameter(name="*")] = None,
-    problem_type: Literal["single_label_classification", "multi_label_classification", "regression"] | None = None,
-    limit: int | None = None,
-    resume: bool = False,
-    overwrite: bool = False,
+    out: Out,
+    encoder: Annotated[str | None, IN_MODEL] = None,
+    classifier: Annotated[str | None, IN_MODEL] = None,
+    exits: Annotated[Numbers, IN_MODEL] = None,
+    head: Annotated[Literal["mlp", "linear"], IN_MODEL] = "mlp",
+    shared_head: Annotated[bool, IN_MODEL] = False,
+    pooling: Annotated[Literal["mean", "first", "pooler"], IN_MODEL] = "mean",
+    reading: ReadingFlags = None,
+    problem_type: Annotated[
+        Literal["single_label_classification", "multi_label_classification", "regression"] | None, IN_DATA
+    ] = None,
+    limit: Annotated[int | None, IN_DATA] = None,
+    resume: Resume = False,
+    overwrite: Overwrite = False,
     settings: TrainingFlags = None,
+    as_json: AsJson = False,
 ) -> None:
     """Train an encoder with a head after every layer.
 
@@ -64,17 +69,20 @@ def train(
         resume: Resume an interrupted training.
         overwrite: Replace an older model folder, or discard an interrupted training.
         settings: How to train.
+        as_json: Print the result as JSON.
     """
     import torch
 
     from exitpoll.data.bars import progress_bars
     from exitpoll.data.splits import load_splits
+    from exitpoll.models.folder import read_training
     from exitpoll.models.pretrained import encoder_folder
     from exitpoll.models.tokenizer import load_tokenizer
     from exitpoll.training.train import preflight
     from exitpoll.training.train import train as train_model
     from exitpoll.training.trainer import processes
 
+    print_as_json(as_json)
     torch.set_flush_denormal(True)  # before torch starts its threads, which inherit it
     quieten_transformers()
     settings = settings or TrainingSettings()
@@ -92,12 +100,14 @@ def train(
     model = _build(encoder, classifier, splits, shape, settings.seed)
     tokenizer = load_tokenizer(str(classifier if encoder is None else encoder_folder(encoder)))
     quiet = not processes().is_main_process
-    with progress_bars(Console(stderr=True, quiet=quiet)) as on_progress:
+    with progress_bars(Console(stderr=True, quiet=quiet or modes.quiet)) as on_progress:
         trained = train_model(
             model, tokenizer, splits, out, settings, resume=resume, overwrite=overwrite, on_progress=on_progress
         )
     if not quiet:
         show_training(trained)
+        summary = read_training(trained.folder)
+        show_result({"out": str(trained.folder), **{name: summary.get(name) for name in SUMMARY}})
 
 
 def _check_start(encoder: str | None, classifier: str | None, settings: TrainingSettings) -> None:

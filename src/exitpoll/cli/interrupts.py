@@ -1,0 +1,72 @@
+"""Ctrl-C and SIGTERM: one line, whenever they come. Imports next to nothing, so that it is in place at once."""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+from collections.abc import Sequence
+from types import FrameType
+
+_CONTINUE = {  # how to continue, for verbs that can
+    "train": "; rerun with --resume to continue",
+    "predict": "; rerun with --resume to continue",
+    "quickstart": "; rerun the same command to continue",
+    "search": "; rerun the same command to continue",
+    "reproduce": "; rerun the same command to continue",
+}
+_SHOW_CURSOR = "\x1b[?25h"  # a progress bar hides it
+
+
+class Interrupts:
+    """Ends the process: by an exception where somebody catches it, and otherwise at once.
+
+    At once means at a second signal, before and after the work, or in the middle of an import.
+
+    An import can take seconds, has nothing to clean up, and may swallow the exception or turn it into another: packages
+    try to import what they could use, and catch whatever comes of it.
+    """
+
+    def __init__(self, words: Sequence[str]) -> None:
+        """Handle Ctrl-C and SIGTERM from now on.
+
+        Args:
+            words: The command line, after `exitpoll`.
+        """
+        self.message = f"interrupted{_CONTINUE.get(verb_of(words), '')}"
+        self.number: int | None = None  # of the signal that came
+        self.are_caught = False  # whether an exception would be caught, and something cleaned up
+        try:
+            signal.signal(signal.SIGINT, self._handle)
+            signal.signal(signal.SIGTERM, self._handle)
+        except ValueError:  # not the main thread: signals are its business
+            return
+
+    @property
+    def code(self) -> int:
+        """The exit code of a process that the signal ended, as shells give it."""
+        return 128 + (self.number or signal.SIGINT)
+
+    def _handle(self, number: int, frame: FrameType | None) -> None:
+        """End the process."""
+        is_first, self.number = self.number is None, number
+        if is_first and self.are_caught and not _is_importing(frame):
+            raise KeyboardInterrupt
+        cursor = _SHOW_CURSOR if sys.stderr is not None and sys.stderr.isatty() else ""
+        line = f"exitpoll: {self.message}\n" if is_first else ""
+        os.write(2, f"{cursor}{line}".encode())
+        os._exit(self.code)
+
+
+def verb_of(words: Sequence[str]) -> str:
+    """Return the verb of a command line; an empty string if there is none."""
+    return next((word for word in words if not word.startswith("-")), "")
+
+
+def _is_importing(frame: FrameType | None) -> bool:
+    """Return whether a module is being imported."""
+    while frame is not None:
+        if frame.f_code.co_filename.startswith("<frozen importlib"):
+            return True
+        frame = frame.f_back
+    return False
