@@ -35,7 +35,7 @@ class SplitScores(TypedDict):
 class TrainingSummary(TypedDict, total=False):
     """The content of training.json."""
 
-    exitpoll: str  # version
+    versions: dict[str, str]  # of exitpoll and the packages that it trained with
     settings: dict[str, object]  # of the training
     source: dict[str, str]  # fingerprint and runtime of the model
     encoder: str | None  # its name

@@ -280,7 +280,7 @@ def _result(out: Path, job: Job, scores: Mapping[str, SplitScores], seconds: flo
 def _summary(job: Job, result: Trained, scores: dict[str, SplitScores], digest: TextDigest) -> TrainingSummary:
     """Summarize the training."""
     return TrainingSummary(
-        exitpoll=version("exitpoll"),
+        versions={package: version(package) for package in ("exitpoll", "torch", "transformers", "tokenizers")},
         settings=asdict(job.settings),
         source={"fingerprint": fingerprint_of(job.model, job.tokenizer), "runtime": runtime_name(job.model.dtype)},
         encoder=_encoder_name(job.model),
