@@ -36,7 +36,7 @@ def test_by_class(decided):
     gold, answer, full = decided.gold, decided.policy.answer, decided.full.answer
     slices = by_class(decided, ["a", "b", "c", "never seen"])
     assert {part.name for part in slices} == {"a", "b", "c"}
-    assert [part.texts for part in slices] == sorted((part.texts for part in slices), reverse=True)
+    assert [part.loss.value for part in slices] == sorted((part.loss.value for part in slices), reverse=True)
     for part in slices:
         rows = gold == part.number
         assert part.texts == rows.sum()

@@ -68,7 +68,7 @@ def by_class(decided: Decided, label_names: Sequence[str]) -> list[Slice]:
         label_names: The classes.
 
     Returns:
-        A slice for every class that occurs, most texts first; none for values.
+        A slice for every class that occurs, the largest loss first; none for values.
     """
     if decided.trace.problem_type == REGRESSION:
         return []
@@ -82,7 +82,7 @@ def by_class(decided: Decided, label_names: Sequence[str]) -> list[Slice]:
         for number, (name, (rows, right, full_right)) in enumerate(zip(label_names, columns, strict=True))
         if rows.any()
     ]
-    return sorted(slices, key=lambda part: -part.texts)
+    return sorted(slices, key=lambda part: -part.loss.value)
 
 
 def by_length(decided: Decided, lengths: NDArray) -> list[Slice]:

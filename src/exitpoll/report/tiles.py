@@ -58,7 +58,7 @@ def _cost(evaluation: Evaluation) -> Tile:
     change = "less" if ours.drop.value >= 0 else "more"
     details = [
         f"95 % interval of the loss: {_interval(ours.drop)}",
-        f"{percent(ours.score.value)} % with early exit, {percent(full.score.value)} % without",
+        f"{points(ours.score.value)} % with early exit, {points(full.score.value)} % without",
     ]
     if known:
         details.append(f"{percent(ours.differs)} % of answers differ from the full model’s")
@@ -91,7 +91,7 @@ def _speedup(evaluation: Evaluation, layers: int) -> Tile:
     """State how many layers are saved."""
     speedup = evaluation.rows[0].speedup
     what = f"{layers} layers ÷ {layers / speedup:.1f} on average"
-    return Tile("Speed-up in layers", [(f"{speedup:.2f} ×", what)], ["layers are not time: see wall-clock time"])
+    return Tile("Speed-up in layers", [(f"{speedup:.2f} ×", what)], ["not the same as wall-clock time"])
 
 
 def _wall_clock(gain: Gain) -> Tile:
