@@ -314,6 +314,13 @@ class TestLoading:
         ):
             Engine.load(copied)
 
+    def test_files_are_not_read_if_that_is_not_wanted(self, copied):
+        content = bytearray((copied / "tokenizer.json").read_bytes())
+        (copied / "tokenizer.json").write_bytes(content + b" ")
+        with pytest.raises(InputError, match="changed or missing after the export"):
+            load_model(copied)
+        assert len(Engine.load(copied, verify=False)(TEXTS.first)) == 40
+
     def test_swapped_heads(self, copied):
         (copied / "head-01.onnx").rename(copied / "x")
         (copied / "head-02.onnx").rename(copied / "head-01.onnx")
