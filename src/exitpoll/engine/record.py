@@ -75,8 +75,8 @@ def record(
 
 
 def _metadata(model: LoadedModel, texts: Texts) -> dict[str, object]:
-    """Describe a model and its runtime, with the time that some of the texts take to every exit."""
-    runtime = model.runtime
+    """Describe a model, its runtime, the time that the texts take to every exit, and which it was trained on."""
+    runtime, overlap = model.runtime, model.overlap(texts)
     sample = np.linspace(0, len(texts) - 1, min(TIMED, len(texts))).astype(int)
     return {
         "fingerprint": runtime.fingerprint,
@@ -87,6 +87,7 @@ def _metadata(model: LoadedModel, texts: Texts) -> dict[str, object]:
         "threads": runtime.threads,
         "device": runtime.device,
         "milliseconds": time_exits(runtime, model.tokenize(texts.select(sample))),
+        **({} if overlap is None else {"overlap": overlap.to_dict()}),
     }
 
 
