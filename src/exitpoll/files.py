@@ -41,7 +41,7 @@ def check_free(out: Path, *, overwrite: bool, may_replace: Callable[[Path], bool
     if not may_replace(out):
         raise InputError(f"'{out}' exists and is not an {kind}; choose another folder")
     if not overwrite:
-        raise InputError(f"'{out}' exists already; choose another folder or use --overwrite")
+        raise InputError(f"'{out}' exists already; choose another folder or use overwrite", options=["overwrite"])
 
 
 def check_writable(out: Path, *, overwrite: bool) -> None:
@@ -56,7 +56,7 @@ def check_writable(out: Path, *, overwrite: bool) -> None:
     if out.exists() and not out.is_file():
         raise InputError(f"'{out}' is not a regular file; choose another name")
     if out.exists() and not overwrite:
-        raise InputError(f"'{out}' exists already; choose another name or use --overwrite")
+        raise InputError(f"'{out}' exists already; choose another name or use overwrite", options=["overwrite"])
     if not out.parent.is_dir():
         raise InputError(f"there is no folder '{out.parent}' to write '{out.name}' to")
 
@@ -136,7 +136,7 @@ def locked(path: Path, job: str) -> Iterator[None]:
     owner = _Owner.this_process(job)
     try:
         with _alone_in(path.parent):
-            _check_not_owned(lock, path)
+            check_not_owned(lock, path)
             write_json(lock, asdict(owner))
     except OSError as error:
         raise InputError(f"'{path}' cannot be written: {error.strerror}") from error
@@ -180,8 +180,13 @@ class _Owner:
         return not _is_alive(self.pid) or _start_of(self.pid) != self.pid_started
 
 
-def _check_not_owned(lock: Path, path: Path) -> None:
-    """Refuse a lock that is held by a process that runs, or that may run on another host, and other files."""
+def check_not_owned(lock: Path, path: Path) -> None:
+    """Refuse a lock that is held by a process that runs, or that may run on another host, and other files.
+
+    Args:
+        lock: The lock.
+        path: What it locks, for the message.
+    """
     if not lock.exists():
         return
     owner = _Owner.of(lock)

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import numpy as np
 import pytest
 
 from exitpoll import InputError, load_splits
-from exitpoll.data.columns import find_text_columns
+from exitpoll.data.columns import LABEL_COLUMNS, PAIR_COLUMNS, TEXT_COLUMNS, find_text_columns
 from exitpoll.data.rows import Row
 from tests.tiny import toy_rows, write_jsonl, write_toy_folder, write_tsv
 
@@ -227,6 +229,11 @@ class TestColumns:
         place = header.index("text")
         rows = [tuple({place: text, 2: label}.get(column, "other") for column in range(3)) for text, label in ROWS]
         assert "other" not in load_splits(write_tsv(tmp_path / "a.tsv", rows, header)).train.first
+
+    def test_the_documentation_lists_them_all(self):
+        page = (Path(__file__).parents[2] / "docs" / "reference" / "data.md").read_text()
+        names = {name for tier in (*PAIR_COLUMNS, *TEXT_COLUMNS, *LABEL_COLUMNS) for name in tier}
+        assert [name for name in sorted(names) if f"`{name}`" not in page] == []
 
     def test_predictions_need_no_label(self):
         rows = [Row({"Review": "a", "class": "b", "sentiment": "c"}, "row 1")]

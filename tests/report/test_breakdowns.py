@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
 from exitpoll import Policy, Trace
 from exitpoll.decide.analysis import static_exit
+from exitpoll.decide.guarantee import labelled_by_full_model
 from exitpoll.report.breakdowns import (
     Confusion,
     Decided,
@@ -33,7 +36,7 @@ def test_by_class(decided):
     gold, answer, full = decided.gold, decided.policy.answer, decided.full.answer
     slices = by_class(decided, ["a", "b", "c", "never seen"])
     assert {part.name for part in slices} == {"a", "b", "c"}
-    assert [part.texts for part in slices] == sorted((part.texts for part in slices), reverse=True)
+    assert [part.loss.value for part in slices] == sorted((part.loss.value for part in slices), reverse=True)
     for part in slices:
         rows = gold == part.number
         assert part.texts == rows.sum()
@@ -42,6 +45,14 @@ def test_by_class(decided):
         assert part.loss.value == pytest.approx(part.full_score - part.score)
         assert part.loss.low < part.loss.value < part.loss.high
         assert part.depth == decided.policy.depth[rows].mean()
+
+
+def test_answers_of_the_full_model_can_only_be_lost():
+    trace = labelled_by_full_model(random_trace(0))
+    decided = replace(decide(trace, Policy("max_prob", 0.6)), labelled=False)
+    for part in (*by_class(decided, ["a", "b", "c"]), *by_length(decided, np.arange(60))):
+        assert part.full_score == 1
+        assert 0 <= part.loss.low <= part.loss.value == pytest.approx(1 - part.score)
 
 
 def test_by_label_of_several():

@@ -144,11 +144,25 @@ def test_texts_without_labels_are_compared_with_the_full_model(problem_type, tmp
     page = write_report(given, tmp_path)
     words, data = words_of(page), data_of(page)
     assert "without labels: answers are compared with those of the full model" in page.read_text()
-    assert "less agreement with the full model" in words
+    regression = problem_type == "regression"
+    assert ("less agreement than the full model" if regression else "of answers differ from the full model’s") in words
+    assert "Best static depth" not in words
     assert data["texts"]["gold"] is None
     assert data["metric"] == "agreement"
     assert data["exits"]["agreement"][-1] == 1.0
     assert "AUROC" in words or problem_type == "regression"
+
+
+@pytest.mark.parametrize("problem_type", ["single_label_classification", "multi_label_classification"])
+def test_a_policy_without_errors(problem_type, tmp_path):
+    given = report(problem_type)
+    sentence = "The policy answers every text right."
+    assert sentence not in words_of(write_report(given, tmp_path / "a"))
+    right = replace(given.trace, labels=given.decided.policy.answer)
+    perfect = build_report("x", NAMES, given.policy, right, given.texts)
+    assert (sentence in words_of(write_report(perfect, tmp_path / "b"))) == (
+        problem_type != "single_label_classification"
+    )
 
 
 def test_many_classes_have_no_matrix(tmp_path):
@@ -212,7 +226,7 @@ def test_samples_and_calibration_texts_are_named(tmp_path, monkeypatch):
     other = replace(given, policy=replace(given.policy, certificate=certified(**{**about, "split": "calibration"})))
     text = write_report(other, tmp_path / "c").read_text()
     assert "measured on 120 held-out texts." in text
-    assert "Calibrated on toy calibration</h3>" in text
+    assert "Calibration: toy calibration</h3>" in text
 
 
 def test_without_jinja(monkeypatch, tmp_path):

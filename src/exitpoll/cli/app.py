@@ -17,8 +17,9 @@ from exitpoll import __version__
 from exitpoll.cli.console import console, modes
 from exitpoll.cli.groups import IN_OUTPUT, SECTIONS
 
-_FORWARDED = Parameter(show=False, allow_leading_hyphen=True)
+COMPLETION = "--install-completion"
 QUIET = ("--quiet", "-q")
+_FORWARDED = Parameter(show=False, allow_leading_hyphen=True)
 _QUIET = Parameter(
     name=QUIET, negative="", show_default=False, help="Print results and errors only: no progress, no notes."
 )
@@ -71,7 +72,9 @@ def build_app(*, with_summaries: bool) -> App:
         "Example: exitpoll quickstart --fast",
         version=__version__,
         version_flags=("--version", "-V"),
-        help_format="markdown",  # joins the lines of docstrings
+        # Markdown joins the lines of docstrings, and takes longer to import than all else.
+        help_format="plaintext" if with_summaries else "markdown",
+        version_format="plaintext",
         suppress_keyboard_interrupt=False,
         default_parameter=Parameter(converter=convert_integers_strictly),
         group_commands=Group("Other", sort_key=len(SECTIONS)),
@@ -82,9 +85,11 @@ def build_app(*, with_summaries: bool) -> App:
         for position, verb in enumerate(verbs):
             summary = summary_of(verb) if with_summaries else None
             built.command(f"exitpoll.cli.verbs.{verb}:{verb}", group=group, sort_key=position, help=summary)
-    built.register_install_completion_command(help="Install completion for bash, zsh, fish or PowerShell.")
+    summary = "Install completion for bash, zsh, fish or PowerShell." if with_summaries else None
+    built.command("exitpoll.cli.completion:install_completion", name=COMPLETION, help=summary)
 
     built.meta.suppress_keyboard_interrupt = False
+    built.meta.help_format = built.help_format
 
     @built.meta.default
     def launch(*words: Annotated[str, _FORWARDED], quiet: Annotated[bool, _QUIET, IN_OUTPUT] = False) -> None:

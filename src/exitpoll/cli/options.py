@@ -31,8 +31,8 @@ else:
 _SEVERAL = Parameter(consume_multiple=True, negative="")
 _KNOWN_TASKS = ", ".join(TASKS)
 _DATA = Parameter(
-    help="A CSV, TSV, JSONL or Parquet file, a folder with train, dev and test files, a dataset on the hub, or a known "
-    f"task: {_KNOWN_TASKS}."
+    help="A CSV, TSV, JSONL, JSON or Parquet file (also .gz and .zst), a folder with train, dev and test files, a "
+    f"dataset on the hub, or a known task: {_KNOWN_TASKS}."
 )
 _TASK = Parameter(help=f"The known task whose metric to use, if the name of the data is not a task's: {_KNOWN_TASKS}.")
 

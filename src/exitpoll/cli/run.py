@@ -10,7 +10,7 @@ from collections.abc import Sequence
 
 from cyclopts import CycloptsError
 
-from exitpoll.cli.app import QUIET, app, build_app
+from exitpoll.cli.app import COMPLETION, QUIET, app, build_app
 from exitpoll.cli.console import VisibleFormatter, fail, flush, reset_modes
 from exitpoll.cli.groups import VERBS
 from exitpoll.cli.interrupts import Interrupts
@@ -51,7 +51,7 @@ def _dispatch(words: Sequence[str]) -> None:
     first = next((word for word in words if word not in QUIET), "-")
     if first not in VERBS and not first.startswith("-"):
         raise InputError(_describe_unknown(first))
-    chosen = app if first in VERBS else build_app(with_summaries=True)
+    chosen = app if first in (*VERBS, COMPLETION) else build_app(with_summaries=True)
     chosen.meta(words, exit_on_error=False, print_error=False, result_action="return_value")
 
 

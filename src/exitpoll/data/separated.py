@@ -6,7 +6,6 @@ import csv
 import re
 from collections import deque
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
 from dataclasses import dataclass
 from itertools import chain
 from pathlib import Path
@@ -22,8 +21,6 @@ LARGEST_RECORD = 2**23  # characters in a record of several lines, all of which 
 SEPARATORS = {",": "commas", ";": "semicolons", "\t": "tabs"}  # of files with the suffix .csv, the first that fits
 
 Quoting = Literal[0, 3]  # csv.QUOTE_MINIMAL, csv.QUOTE_NONE
-
-_field_size_lock = Lock()
 
 
 def read_csv(path: Path) -> Iterator[Row]:
@@ -205,29 +202,39 @@ class _Rereadable:
 
 def _next_fields(reader: Iterator[list[str]]) -> tuple[list[str], str | None]:
     """Read the fields of the next record, none at the end of the file, and what is wrong with them."""
-    with _unlimited_fields():
+    with _unlimited_fields:
         try:
             return next(reader, []), None
         except csv.Error as error:
             return [], str(error)
 
 
-@contextmanager
-def _unlimited_fields() -> Iterator[None]:
-    """Lift the limit on the size of a field, which is global to the csv module, for one record."""
-    with _field_size_lock:
-        limit = csv.field_size_limit(LARGEST_FIELD)
-        try:
-            yield
-        finally:
-            csv.field_size_limit(limit)
+class _UnlimitedFields:
+    """Lifts the limit on the size of a field, which is global to the csv module, for one record."""
+
+    def __init__(self) -> None:
+        self._lock = Lock()
+        self._limit = 0  # of others
+
+    def __enter__(self) -> None:
+        """Lift the limit; other threads wait."""
+        self._lock.acquire()
+        self._limit = csv.field_size_limit(LARGEST_FIELD)
+
+    def __exit__(self, *_: object) -> None:
+        """Restore the limit."""
+        csv.field_size_limit(self._limit)
+        self._lock.release()
+
+
+_unlimited_fields = _UnlimitedFields()
 
 
 def _lenient_fields(line: str, separator: str) -> list[str]:
     """Split a line into fields whatever its quotation marks are like."""
     line = line.rstrip("\r\n")
     try:
-        with _unlimited_fields():
+        with _unlimited_fields:
             return next(csv.reader([line], delimiter=separator), [])
     except csv.Error:
         return line.split(separator)

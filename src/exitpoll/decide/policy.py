@@ -164,10 +164,10 @@ class Policy:
         Returns:
             Its scores and answers.
         """
-        return ask(self.strategy, logits, self._complete_settings, self.problem_type)
+        return ask(self.strategy, logits, self.complete_settings, self.problem_type)
 
     @cached_property
-    def _complete_settings(self) -> Settings:
+    def complete_settings(self) -> Settings:
         """The settings as strategies take them fastest: lists with one entry per exit as arrays."""
         known = strategy_named(self.strategy).settings
         missing = [name for name, setting in known.items() if setting.required and name not in self.settings]

@@ -13,7 +13,7 @@ from textwrap import shorten
 import numpy as np
 from numpy.typing import NDArray
 
-from exitpoll.decide import formulas, thresholds
+from exitpoll.decide import formulas, steps, thresholds
 from exitpoll.decide.fits import FEATURES, Fit, fit_distances, fit_logistic, fit_temperatures
 from exitpoll.decide.formulas import Opinion
 from exitpoll.decide.metrics import MULTI_LABEL, REGRESSION, SINGLE_LABEL
@@ -41,6 +41,7 @@ class ForValues:
 
     function: Callable[..., Opinion]
     variants: Callable[[float], list[Settings]]  # the spread of the values -> settings worth trying
+    step: steps.StepFunction | None = None
     falls: bool = False  # whether its natural unit falls with certainty
     fit: Fit | None = None
 
@@ -51,6 +52,7 @@ class Strategy:
 
     function: Callable[..., Opinion]
     about: str  # its score in a few words, for tables in help and documentation
+    step: steps.StepFunction | None = None  # the same at one exit, from what the exits before left in memory
     grid: thresholds.Grid | None = None  # thresholds that a guarantee is tested at; without one it is searched for
     falls: bool = False  # whether its natural unit falls with certainty
     settings: Mapping[str, Setting] = field(default_factory=dict)
@@ -160,6 +162,7 @@ STRATEGIES: dict[str, Strategy] = {
     "entropy": Strategy(
         formulas.entropy,
         "entropy of the current head",
+        step=steps.entropy,
         grid=thresholds.entropies,
         falls=True,
         settings={"normalized": FLAG},
@@ -167,48 +170,63 @@ STRATEGIES: dict[str, Strategy] = {
     "max_prob": Strategy(
         formulas.max_prob,
         "highest probability of the current head, calibrated by temperatures where they are fitted",
+        step=steps.max_prob,
         grid=thresholds.probabilities,
         settings={"temperatures": TEMPERATURES, "towards": FIT_TARGET},
         fit=fit_temperatures,
     ),
     "margin": Strategy(
-        formulas.margin, "difference between the two highest probabilities of the current head", grid=thresholds.shares
+        formulas.margin,
+        "difference between the two highest probabilities of the current head",
+        step=steps.margin,
+        grid=thresholds.shares,
     ),
     "patience": Strategy(
         formulas.patience,
         "exits in a row with the same prediction",
+        step=steps.patience,
         grid=thresholds.run_lengths,
         settings={"within": NUMBER},
-        regression=ForValues(formulas.stable, _within),
+        regression=ForValues(formulas.stable, _within, steps.stable),
     ),
     "confident_patience": Strategy(
         formulas.confident_patience,
         "exits in a row with a confident prediction",
+        step=steps.confident_patience,
         grid=thresholds.run_lengths,
         settings={"confidence": NUMBER.trying(0.8, 0.9, 0.95, 0.99, compared_with=formulas.confidences)},
     ),
     "js_patience": Strategy(
         formulas.js_patience,
         "exits in a row with nearly the same distribution",
+        step=steps.js_patience,
         grid=thresholds.run_lengths,
         settings={"divergence": NUMBER.trying(0.001, 0.01, 0.05, 0.1, compared_with=formulas.divergences)},
     ),
     "votes": Strategy(
         formulas.votes,
         "most votes for one class, divided by l^k",
+        step=steps.votes,
         grid=thresholds.vote_values,
         settings={"k": EXPONENT.trying(*KS)},
     ),
     "soft_votes": Strategy(
         formulas.soft_votes,
         "highest sum of probabilities, divided by l^k",
+        step=steps.soft_votes,
         grid=thresholds.summed_probabilities,
         settings={"k": EXPONENT.trying(*KS)},
     ),
-    "mean": Strategy(formulas.mean, "highest probability of the mean distribution", grid=thresholds.probabilities),
+    "mean": Strategy(
+        formulas.mean,
+        "highest probability of the mean distribution",
+        step=steps.mean,
+        grid=thresholds.probabilities,
+    ),
     "geometric": Strategy(
         formulas.geometric,
         "highest probability of the geometric mean of the distributions",
+        step=steps.geometric,
         grid=thresholds.probabilities,
     ),
     "hybrid": Strategy(
@@ -221,16 +239,20 @@ STRATEGIES: dict[str, Strategy] = {
         formulas.learned,
         "learned chance that the head answers as the last one will, or is right; for regression, learned distance from "
         "the last head's value",
+        step=steps.learned,
         grid=thresholds.shares,
         settings={"coefficients": per_exit_rows(len(FEATURES)), "intercepts": PER_EXIT, "towards": FIT_TARGET},
         fit=fit_logistic,
-        regression=ForValues(formulas.learned_distance, _only_fitted, falls=True, fit=fit_distances),
+        regression=ForValues(
+            formulas.learned_distance, _only_fitted, step=steps.learned_distance, falls=True, fit=fit_distances
+        ),
     ),
     "static": Strategy(
         formulas.static,
         "number of the exit: all texts leave at the same one",
+        step=steps.static,
         grid=thresholds.exit_numbers,
-        regression=ForValues(formulas.static_values, _as_it_is),
+        regression=ForValues(formulas.static_values, _as_it_is, step=steps.static_values),
     ),
 }
 STATIC = "static"  # the strategy whose policies are smaller models

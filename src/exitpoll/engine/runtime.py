@@ -10,6 +10,7 @@ from typing import Any, Protocol
 from numpy.typing import NDArray
 
 from exitpoll.data.batching import Tokens
+from exitpoll.data.overlap import Overlap, TextDigest
 from exitpoll.data.splits import Texts
 from exitpoll.decide.certificate import Source
 from exitpoll.decide.metrics import REGRESSION
@@ -65,6 +66,7 @@ class Origin:
     runtime: str | None
     threads: int | None
     device: str
+    verify: bool
 
 
 @dataclass(frozen=True, repr=False)
@@ -118,6 +120,18 @@ class LoadedModel:
             given, trained = ("a pair of texts", "single texts") if pairs else ("a single text", "pairs")
             raise InputError(f"{place}: {given}, where the model was trained on {trained}")
 
+    def overlap(self, texts: Texts) -> Overlap | None:
+        """Count which texts the model was trained on.
+
+        Args:
+            texts: The texts.
+
+        Returns:
+            The counts; None if the training texts are not known.
+        """
+        digest = self.training.get("train_digest")
+        return None if digest is None else TextDigest.from_dict(digest).overlap(texts)
+
     @property
     def source(self) -> Source:
         """The model and runtime, as traces and policies name them."""
@@ -128,4 +142,5 @@ def _load_from(origin: Origin) -> LoadedModel:
     """Load a model again, as it was loaded before."""
     from exitpoll.engine.loading import load_model
 
-    return load_model(origin.folder, origin.runtime, threads=origin.threads, device=origin.device)
+    options = {name: value for name, value in vars(origin).items() if name != "folder"}
+    return load_model(origin.folder, **options)

@@ -20,8 +20,10 @@ from numpy.typing import NDArray
 
 from exitpoll.data.batching import Tokens, lengths_of
 from exitpoll.decide.decisions import probability_of
+from exitpoll.decide.incremental import Stepper, join, replaced, select
 from exitpoll.decide.metrics import predictions
 from exitpoll.decide.policy import Policy
+from exitpoll.decide.steps import Memory
 from exitpoll.engine.runtime import Runtime, State
 
 FULL_TOKENS = 512  # tokens in a call beyond which larger calls are hardly faster
@@ -59,7 +61,7 @@ class _Group:
     numbers: NDArray  # (texts,) their numbers in the input
     lengths: NDArray  # (texts,) tokens
     depth: NDArray  # (texts,) layers run so far; different ones only where layers share their weights
-    history: NDArray  # (texts, exits, classes) logits of the exits so far
+    memory: Memory  # of the policy's strategy: what the exits so far left
     state: State  # holds these texts, and maybe others that have left
     rows: NDArray | None = None  # (texts,) their rows in the state; None for all of it
 
@@ -75,9 +77,8 @@ class _Group:
     def select(self, texts: NDArray) -> _Group:
         """Pick some texts; the state stays as it is until they run again."""
         rows = texts if self.rows is None else self.rows[texts]
-        return _Group(
-            self.numbers[texts], self.lengths[texts], self.depth[texts], self.history[texts], self.state, rows
-        )
+        memory = select(self.memory, texts)
+        return _Group(self.numbers[texts], self.lengths[texts], self.depth[texts], memory, self.state, rows)
 
 
 class Scheduler:
@@ -95,6 +96,7 @@ class Scheduler:
         self.runtime, self.policy, self.batch_size, self.refill = runtime, policy, batch_size, refill
         self.levels = policy.levels(len(runtime.exit_layers)).tolist()
         self.ends = policy.ends(runtime.exit_layers).tolist()
+        self.stepper = Stepper(policy, len(runtime.exit_layers))
         # A policy that never exits early asks one head.
         asked = [self.ends.index(True)] if policy.threshold is None else range(len(runtime.exit_layers))
         self.exits = {runtime.exit_layers[number]: number for number in asked}  # by depth, rising
@@ -124,10 +126,8 @@ class Scheduler:
 
     def _start(self, batch: Batch) -> _Group:
         """Embed a batch."""
-        texts, runtime = len(batch.numbers), self.runtime
-        depth = np.zeros(texts, dtype=np.int64)
-        history = np.zeros((texts, len(runtime.exit_layers), runtime.classes), dtype=np.float32)
-        return _Group(batch.numbers, lengths_of(batch.tokens), depth, history, runtime.embed(batch.tokens))
+        depth = np.zeros(len(batch.numbers), dtype=np.int64)
+        return _Group(batch.numbers, lengths_of(batch.tokens), depth, {}, self.runtime.embed(batch.tokens))
 
     def _run(self, group: _Group | None) -> Iterator[Departure]:
         """Run a group from exit to exit until all its texts have left or too few remain for a call of their own."""
@@ -156,15 +156,14 @@ class Scheduler:
         departures: list[Departure] = []
         stays = None
         for number, rows in self._exits_of(group):
-            here = slice(None) if rows is None else rows
-            group.history[here, number] = self.runtime.logits_at(group.state, number, rows)
-            leaving, answer = self._decide(group.history[here], number)
+            logits = self.runtime.logits_at(group.state, number, rows)
+            leaving, answer = self._decide(group, number, rows, logits)
             if not len(leaving):
                 continue
+            logits = logits[leaving]
             leaving = leaving if rows is None else rows[leaving]
             stays = np.ones(len(group), dtype=bool) if stays is None else stays
             stays[leaving] = False
-            logits = group.history[leaving, number]
             probability = probability_of(logits, answer, self.policy.problem_type)
             is_finite = np.isfinite(logits).all(axis=1)
             departures.append(Departure(group.numbers[leaving], number, answer, probability, is_finite, logits))
@@ -178,17 +177,18 @@ class Scheduler:
         reached = sorted(depths & self.exits.keys())
         return [(self.exits[depth], (group.depth == depth).nonzero()[0]) for depth in reached]
 
-    def _decide(self, history: NDArray, number: int) -> tuple[NDArray, NDArray]:
-        """Return the rows of the texts that leave at an exit, by the logits so far, and their answers."""
-        logits = history[:, number]
+    def _decide(self, group: _Group, number: int, rows: NDArray | None, logits: NDArray) -> tuple[NDArray, NDArray]:
+        """Return which of the texts at an exit leave, and their answers; the others remember what was said."""
         if self.policy.threshold is None:  # one exit is asked, and its head answers
             return np.arange(len(logits)), predictions(logits, self.policy.problem_type)
-        opinion = self.policy.opinion(history[:, : number + 1])
-        fired = opinion.score[:, -1] >= self.levels[number]
+        memory = {} if number == 0 else group.memory if rows is None else select(group.memory, rows)
+        step = self.stepper.step(logits, memory, number)
+        group.memory = step.memory if rows is None else replaced(group.memory, step.memory, rows, len(group))
+        fired = step.score >= self.levels[number]
         leaving = np.arange(len(logits)) if self.ends[number] else fired.nonzero()[0]
         if not len(leaving):
             return leaving, leaving
-        return leaving, self.policy.answers(fired[leaving], opinion.answer[leaving, -1], logits[leaving])
+        return leaving, self.policy.answers(fired[leaving], step.answer[leaving], logits[leaving])
 
     # ---- full batches -----------------------------------------------------------------------------------------------
 
@@ -264,6 +264,6 @@ class Scheduler:
             np.concatenate([group.numbers for group in groups]),
             np.concatenate([group.lengths for group in groups]),
             np.concatenate([group.depth for group in groups]),
-            np.concatenate([group.history for group in groups]),
+            join([group.memory for group in groups], [len(group) for group in groups]),
             state,
         )

@@ -9,7 +9,6 @@ from __future__ import annotations
 import sys
 from collections.abc import Sequence
 from importlib import import_module
-from importlib.abc import MetaPathFinder
 from importlib.machinery import ModuleSpec
 from importlib.util import find_spec
 from types import ModuleType
@@ -20,7 +19,7 @@ _MODULES = {  # module of transformers -> the module of exitpoll to import after
 }
 
 
-class _AfterImport(MetaPathFinder):
+class _AfterImport:  # a MetaPathFinder, whose module takes long to import
     """Imports a module of exitpoll right after the module of transformers that it registers with."""
 
     def find_spec(

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.typing import NDArray
 
 from exitpoll.data.batching import Text
-from exitpoll.decide.bootstrap import INTERVAL, Estimate, bootstrap_mean, estimate
+from exitpoll.decide.bootstrap import INTERVAL, Estimate, bootstrap_mean, estimate, estimate_share
 from exitpoll.decide.decisions import Decisions
 from exitpoll.decide.metrics import MULTI_LABEL, REGRESSION, SINGLE_LABEL, agreement
 from exitpoll.decide.trace import Trace
@@ -49,6 +49,7 @@ class Decided:
     trace: Trace
     policy: Decisions
     full: Decisions
+    labelled: bool = True  # False: the full model's answers stand in for labels
 
     @property
     def gold(self) -> NDArray:
@@ -67,7 +68,7 @@ def by_class(decided: Decided, label_names: Sequence[str]) -> list[Slice]:
         label_names: The classes.
 
     Returns:
-        A slice for every class that occurs, most texts first; none for values.
+        A slice for every class that occurs, the largest loss first; none for values.
     """
     if decided.trace.problem_type == REGRESSION:
         return []
@@ -77,11 +78,11 @@ def by_class(decided: Decided, label_names: Sequence[str]) -> list[Slice]:
     else:
         columns = [(gold == number, answer == gold, full == gold) for number in range(len(label_names))]
     slices = [
-        _slice(name, rows, right, full_right, decided.policy.depth, number)
+        replace(_slice(decided, name, rows, right, full_right), number=number)
         for number, (name, (rows, right, full_right)) in enumerate(zip(label_names, columns, strict=True))
         if rows.any()
     ]
-    return sorted(slices, key=lambda part: -part.texts)
+    return sorted(slices, key=lambda part: -part.loss.value)
 
 
 def by_length(decided: Decided, lengths: NDArray) -> list[Slice]:
@@ -95,12 +96,12 @@ def by_length(decided: Decided, lengths: NDArray) -> list[Slice]:
         Slices of about as many texts, by rising length.
     """
     bins = _length_bins(lengths)
-    gold, depth = decided.gold, decided.policy.depth
+    gold = decided.gold
     if decided.trace.problem_type == REGRESSION:
         errors, full_errors = np.abs(gold - decided.policy.answer), np.abs(gold - decided.full.answer)
-        return [_slice_of_values(name, rows, errors, full_errors, depth) for name, rows in bins.items()]
+        return [_slice_of_values(decided, name, rows, errors, full_errors) for name, rows in bins.items()]
     right, full_right = agreement(decided.policy.answer, gold), agreement(decided.full.answer, gold)
-    return [_slice(name, rows, right, full_right, depth) for name, rows in bins.items()]
+    return [_slice(decided, name, rows, right, full_right) for name, rows in bins.items()]
 
 
 def lengths_of_texts(texts: Sequence[Text]) -> NDArray:
@@ -110,22 +111,23 @@ def lengths_of_texts(texts: Sequence[Text]) -> NDArray:
     )
 
 
-def _slice(
-    name: str, rows: NDArray, right: NDArray, full_right: NDArray, depth: NDArray, number: int | None = None
-) -> Slice:
-    """Compare right answers on some texts, (texts,)."""
+def _slice(decided: Decided, name: str, rows: NDArray, right: NDArray, full_right: NDArray) -> Slice:
+    """Compare right answers on some texts, (texts,); those of the full model itself can only be lost."""
     ours, theirs = right[rows], full_right[rows]
-    loss = paired_difference(theirs, ours)
-    return Slice(
-        name, int(rows.sum()), float(ours.mean()), float(theirs.mean()), loss, float(depth[rows].mean()), number
-    )
+    loss = paired_difference(theirs, ours) if decided.labelled else estimate_share(~ours)
+    return Slice(name, len(ours), float(ours.mean()), float(theirs.mean()), loss, _mean_depth(decided, rows))
 
 
-def _slice_of_values(name: str, rows: NDArray, errors: NDArray, full_errors: NDArray, depth: NDArray) -> Slice:
+def _slice_of_values(decided: Decided, name: str, rows: NDArray, errors: NDArray, full_errors: NDArray) -> Slice:
     """Compare absolute errors on some texts, (texts,)."""
     ours, theirs = errors[rows], full_errors[rows]
     loss = estimate(bootstrap_mean(ours - theirs))
-    return Slice(name, int(rows.sum()), float(ours.mean()), float(theirs.mean()), loss, float(depth[rows].mean()))
+    return Slice(name, len(ours), float(ours.mean()), float(theirs.mean()), loss, _mean_depth(decided, rows))
+
+
+def _mean_depth(decided: Decided, rows: NDArray) -> float:
+    """Return the mean depth at which some texts leave."""
+    return float(decided.policy.depth[rows].mean())
 
 
 def paired_difference(first: NDArray, second: NDArray) -> Estimate:

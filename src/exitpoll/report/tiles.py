@@ -5,7 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+import numpy as np
+
 from exitpoll.benchmark.timing import Gain, Ratio
+from exitpoll.decide.bootstrap import Estimate, estimate_share
 from exitpoll.decide.certificate import Guarantee
 from exitpoll.decide.evaluate import Evaluation, Verdict
 from exitpoll.decide.policy import Policy
@@ -53,32 +56,34 @@ def points(share: float) -> str:
 def _cost(evaluation: Evaluation) -> Tile:
     """State what early exit costs."""
     title, (ours, full) = "Cost of early exit", evaluation.rows[:2]
-    low, high = points(ours.drop.low), points(ours.drop.high)
-    if evaluation.metric == "agreement":
-        return Tile(title, [(f"{points(ours.drop.value)} points", "less agreement with the full model")],
-                    [f"95 % interval {low} to {high}", "measured without labels"])  # fmt: skip
+    known = ours.differs == ours.differs  # not NaN
+    if evaluation.metric == "agreement" and known:
+        share = estimate_share(np.arange(evaluation.texts) < round(ours.differs * evaluation.texts))
+        what = "of answers differ from the full model’s"
+        return Tile(title, [(f"{percent(share.value)} %", what)], [f"95 % interval {_interval(share)}"])
     change = "less" if ours.drop.value >= 0 else "more"
     details = [
-        f"95 % interval of the loss: {low} to {high}",
-        f"{percent(ours.score.value)} % with early exit, {percent(full.score.value)} % without",
+        f"95 % interval of the loss: {_interval(ours.drop)}",
+        f"{points(ours.score.value)} % with early exit, {points(full.score.value)} % without",
     ]
-    if ours.differs == ours.differs:  # not NaN
+    if known:
         details.append(f"{percent(ours.differs)} % of answers differ from the full model’s")
-    return Tile(
-        title,
-        [(f"{percent(abs(ours.drop.value))} points", f"{change} {evaluation.metric} than the full model")],
-        details,
-    )
+    what = f"{change} {evaluation.metric} than the full model"
+    return Tile(title, [(f"{percent(abs(ours.drop.value))} points", what)], details)
+
+
+def _interval(measured: Estimate) -> str:
+    """Format an interval, in points or %."""
+    return f"{points(measured.low)} to {points(measured.high)}"
 
 
 def _guarantee(evaluation: Evaluation, policy: Policy) -> Tile:
     """State whether the guarantee held."""
     title, check, certificate = "Guarantee", evaluation.guarantee, policy.certificate
     if check is not None:
-        value, low, high = (points(share) for share in (check.measured.value, check.measured.low, check.measured.high))
-        interval = f"measured here: {value} %, 95 % interval {low} to {high}"
-        words, mood = _VERDICTS[check.verdict]
-        return Tile(title, [(words, str(check.guarantee))], [interval], mood)
+        measured = f"measured here: {points(check.measured.value)} %, 95 % interval {_interval(check.measured)}"
+        verdict, mood = _VERDICTS[check.verdict]
+        return Tile(title, [(verdict, str(check.guarantee))], [measured], mood)
     if certificate is None:
         return Tile(title, [("none", "the policy was never calibrated")])
     if certificate.guarantee is not None:
@@ -92,7 +97,7 @@ def _speedup(evaluation: Evaluation, layers: int) -> Tile:
     """State how many layers are saved."""
     speedup = evaluation.rows[0].speedup
     what = f"{layers} layers ÷ {layers / speedup:.1f} on average"
-    return Tile("Speed-up in layers", [(f"{speedup:.2f} ×", what)], ["layers are not time: see wall-clock time"])
+    return Tile("Speed-up in layers", [(f"{speedup:.2f} ×", what)], ["not the same as wall-clock time"])
 
 
 def _wall_clock(gain: Gain) -> Tile:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import io
 import json
+import subprocess
+import sys
 
 import pytest
 
@@ -29,9 +31,49 @@ def test_standard_input(run, recorded, monkeypatch):
     assert [json.loads(line)["text"] for line in out.splitlines()] == ["good film", "bad film"]
 
 
+def test_lines_of_json_on_standard_input(run, refused, recorded, monkeypatch):
+    words = ("predict", recorded / "model", "--data", "-")
+    monkeypatch.setattr("sys.stdin", io.StringIO('{"id": 7, "words": "good film"}\n'))
+    code, out, err = run(*words, "--text-column", "words")
+    assert code == 0, err
+    assert json.loads(out)["id"] == 7
+    monkeypatch.setattr("sys.stdin", io.StringIO('{"id": 7, "words": "good film"}\n'))
+    refused("line 1: no text column among id, words; name it: --text-column", *words)
+
+
+def test_how_a_file_was_read_is_noted(run, recorded, tmp_path):
+    (tmp_path / "in.csv").write_text("id;text\n1;good film\n")
+    code, out, err = run("predict", recorded / "model", "--data", tmp_path / "in.csv", "--out", tmp_path / "out.csv")
+    assert code == 0, err
+    assert "note: 'in.csv' is read as separated by semicolons, as its header" in out
+
+
 def test_refusals(refused, recorded, questions, tmp_path):
     model = recorded / "model"
     refused("name the file to write with --out", "predict", model, "--data", questions)
     refused("leave out --out", "predict", model, "--data", "-", "--out", tmp_path / "out.csv")
     (tmp_path / "out.csv").touch()
     refused("exists already", "predict", model, "--data", questions, "--out", tmp_path / "out.csv")
+
+
+WITHOUT = """
+import sys
+MISSING = ("torch", "transformers", "scipy", "sklearn", "safetensors", "accelerate", "huggingface_hub", "datasets")
+class Finder:
+    def find_spec(self, name, path=None, target=None):
+        if name.split(".")[0] in MISSING:
+            raise ModuleNotFoundError(name)
+sys.meta_path.insert(0, Finder())
+import importlib.util
+importlib.util.find_spec = lambda name, *_, find=importlib.util.find_spec: None if name in MISSING else find(name)
+from exitpoll.cli.main import main
+main()
+"""
+
+
+def test_an_export_predicts_without_torch_and_its_kind(exported_folder, tmp_path):
+    (tmp_path / "in.csv").write_text("text\ngood film\n")
+    words = ["predict", str(exported_folder), "--data", str(tmp_path / "in.csv"), "--out", str(tmp_path / "out.csv")]
+    done = subprocess.run([sys.executable, "-c", WITHOUT, *words], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    assert len((tmp_path / "out.csv").read_text().splitlines()) == 2

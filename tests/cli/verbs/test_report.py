@@ -35,11 +35,26 @@ def test_by_texts_or_by_their_trace(run, refused, arguments, model, tmp_path):
     refused(message, "report", *arguments, *trace, "--split", "calibration")
 
 
+def test_texts_without_labels(run, arguments, model, tmp_path):
+    (tmp_path / "mails.csv").write_text("text\n" + "\n".join(f"a text of number {number}" for number in range(30)))
+    code, _, _ = run("report", model, "--data", tmp_path / "mails.csv", "--split", "all")
+    assert code == 0
+    assert data_of(model / "report" / "report.html")["texts"]["gold"] is None
+
+
+def test_the_header_names_encoder_and_splits(run, arguments, model):
+    run("report", *arguments)
+    header = (model / "report" / "report.html").read_text().split("</header>")[0]
+    sizes = json.loads((model / "training.json").read_text())["texts"]
+    assert f"train {sizes['train']}, calibration {sizes['calibration']}, test {sizes['test']}" in header
+    assert "<dt>versions</dt><dd>exitpoll " in header
+
+
 def test_benchmarks_that_are_refused(refused, arguments, tmp_path):
     bench = ("--bench", tmp_path / "bench.json")
     refused("there is no", "report", *arguments, *bench)
-    changed = replace(benchmark(), about={"fingerprint": "another"})
+    changed = replace(benchmark(), about={"fingerprints": {"torch": "another"}})
     bench[1].write_text(json.dumps(changed.to_dict()))
-    refused("was made from another fingerprint", "report", *arguments, *bench)
+    refused("was made from another model", "report", *arguments, *bench)
     bench[1].write_text("{}")
     refused("is not what exitpoll bench writes", "report", *arguments, *bench)

@@ -47,7 +47,8 @@ function legend(id, entries) {
 }
 
 function swatch(mark) {
-  const shape = mark.startsWith("part") ? svg("rect", { class: mark, x: 4, y: 2, width: 18, height: 10 })
-    : svg("line", { class: `line ${mark}`, x1: 1, x2: 25, y1: 7, y2: 7 });
+  const shape = mark === "ring" ? svg("circle", { class: mark, cx: 13, cy: 7, r: 5.5 })
+    : mark.startsWith("part") ? svg("rect", { class: mark, x: 4, y: 2, width: 18, height: 10 })
+      : svg("line", { class: `line ${mark}`, x1: 1, x2: 25, y1: 7, y2: 7 });
   return svg("svg", { width: 26, height: 14, "aria-hidden": "true" }, shape);
 }

@@ -32,14 +32,29 @@ function startSlider() {
   byId("slider-reset").textContent = slider.own === null ? "back to the start" : "back to the policy";
   input.addEventListener("input", () => moveTo(Number(input.value)));
   byId("slider-reset").addEventListener("click", () => { moveTo(start); input.focus(); });
+  followPointer(byId("curves"));
   showPoint();
+}
+
+// A press in the figure, or a drag, moves the slider; the figure is drawn again, so that its frame keeps the pointer.
+function followPointer(host) {
+  const follow = (event) => {
+    if (event.type === "pointermove" && !event.buttons) return;
+    if (event.type === "pointerdown" && event.isTrusted) host.setPointerCapture(event.pointerId);
+    const { x } = curveScales(host.clientWidth), place = event.clientX - host.getBoundingClientRect().left;
+    const distances = slider.speedup.map((value) => Math.abs(x(value) - place));
+    moveTo(distances.indexOf(Math.min(...distances)));
+  };
+  host.classList.add("draggable");
+  host.addEventListener("pointerdown", follow);
+  host.addEventListener("pointermove", follow);
 }
 
 // Grey lines can be picked out one by one.
 function showCurvesLegend() {
-  const marks = [["policy", slider ? `${slider.name}, all thresholds` : "policy"], ["front", curves.front.name],
-    ["static", "static exits"], ["full", "full model"]];
-  legend("curves-legend", slider ? marks : marks.slice(1));
+  const marks = [["ring", "policy"], ["front", curves.front.name], ["static", "static exits"], ["full", "full model"]];
+  if (slider) marks.splice(1, 0, ["policy", `${slider.name}, all thresholds`]);
+  legend("curves-legend", marks);
   const buttons = curves.others.map((other, number) => {
     const button = html("button", { type: "button", class: "chip", "aria-pressed": "false" }, swatch("rest"), other.name);
     button.addEventListener("click", () => {

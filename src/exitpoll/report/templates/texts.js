@@ -80,7 +80,7 @@ function strip(row) {
 }
 
 function cell(row, { key, value }) {
-  const attributes = { class: `col-${key}` };
+  const attributes = { class: `col-${key}`, role: "cell" };
   if (key === "exits") return html("td", attributes, strip(row));
   if (key === "text") {
     const button = html("button", { type: "button", "aria-expanded": "false" }, html("bdi", {}, value(row)));
@@ -90,7 +90,7 @@ function cell(row, { key, value }) {
   if (key === "probability") return html("td", attributes, value(row).toFixed(3));
   const mark = key === "answer" && !table.regression ? (right(row) ? "✓ " : "✗ ") : "";
   if (mark) attributes.class += right(row) ? " right" : " wrong";
-  if (key === "full_model" && !table.regression && !differs(row)) return html("td", { class: `${attributes.class} same` }, "same");
+  if (key === "full_model" && !table.regression && !differs(row)) return html("td", { ...attributes, class: `${attributes.class} same` }, "same");
   return html("td", attributes, mark, html("bdi", {}, String(value(row))));
 }
 
@@ -98,7 +98,7 @@ function toggle(row, button) {
   const line = button.closest("tr"), open = button.getAttribute("aria-expanded") === "true";
   button.setAttribute("aria-expanded", String(!open));
   if (open) return line.nextSibling.remove();
-  line.after(html("tr", { class: "detail" }, html("td", { colspan: columns.length }, html("p", { dir: "auto" }, table.text[row]), exitTable(row))));
+  line.after(html("tr", { class: "detail", role: "row" }, html("td", { colspan: columns.length, role: "cell" }, html("p", { dir: "auto" }, table.text[row]), exitTable(row))));
 }
 
 function exitTable(row) {
@@ -115,12 +115,14 @@ function showTable() {
     const active = key === state.sort, arrow = active ? (state.falling ? " ▼" : " ▲") : "";
     const button = html("button", { type: "button" }, name, html("span", { "aria-hidden": "true" }, arrow));
     button.addEventListener("click", () => sortBy(key));
-    const title = html("th", { scope: "col", class: `col-${key}`, "aria-sort": active ? (state.falling ? "descending" : "ascending") : "none" }, button);
+    const title = html("th", { scope: "col", role: "columnheader", class: `col-${key}`, "aria-sort": active ? (state.falling ? "descending" : "ascending") : "none" }, button);
     if (key === "exits") title.style.width = `${9 * layers.length + 24}px`;
     return title;
   });
-  byId("table").replaceChildren(html("table", { class: "texts" }, html("thead", {}, html("tr", {}, ...titles)),
-    html("tbody", {}, ...rows.map((row) => html("tr", {}, ...columns.map((column) => cell(row, column)))))));
+  // On a phone rows are laid out as blocks, which would hide from screen readers that this is a table.
+  const [group, line] = [{ role: "rowgroup" }, { role: "row" }];
+  byId("table").replaceChildren(html("table", { class: "texts", role: "table" }, html("thead", group, html("tr", line, ...titles)),
+    html("tbody", group, ...rows.map((row) => html("tr", line, ...columns.map((column) => cell(row, column)))))));
   byId("matches").textContent = `${state.rows.length} of ${all.length} texts`;
   byId("pages").textContent = rows.length ? `${first + 1} to ${first + rows.length}` : "no texts";
   byId("previous").disabled = state.page === 0;

@@ -1,0 +1,175 @@
+"""Build an ONNX graph node by node: constants once, branches inside, other graphs put into it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from itertools import count
+from typing import TYPE_CHECKING
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from exitpoll.errors import InputError
+
+if TYPE_CHECKING:
+    from onnx import AttributeProto, GraphProto, ModelProto, ValueInfoProto
+
+IR_VERSION = 10
+Attribute = int | float | str | Sequence[int]
+
+
+class GraphBuilder:
+    """A graph under construction.
+
+    All weights and constants belong to the outermost graph, whatever branch uses them, so that they are stored and
+    loaded once.
+    """
+
+    def __init__(self) -> None:
+        """Start with no nodes."""
+        from onnx import GraphProto
+
+        self.graph = GraphProto()  # the graph that nodes are added to: the outermost, or a branch
+        self.outermost = self.graph
+        self.opsets: dict[str, int] = {}  # version of the operators, by domain
+        self._constants: dict[tuple[str, tuple[int, ...], bytes], str] = {}
+        self._weights: set[str] = set()  # names of the initializers of other graphs
+        self._numbers = count()
+
+    def node(self, operator: str, *inputs: str, domain: str = "", **attributes: Attribute) -> str:
+        """Add a node with one output, and return the name of the output."""
+        return self.nodes(operator, *inputs, outputs=1, domain=domain, **attributes)[0]
+
+    def nodes(self, operator: str, *inputs: str, outputs: int, domain: str = "", **attributes: Attribute) -> list[str]:
+        """Add a node with several outputs, and return their names."""
+        from onnx import helper
+
+        names = [f"{operator}_{next(self._numbers)}" for _ in range(outputs)]
+        self.graph.node.append(helper.make_node(operator, list(inputs), names, names[0], domain=domain, **attributes))
+        return names
+
+    def constant(self, value: ArrayLike, dtype: type[np.generic] | None = None) -> str:
+        """Return the name of a constant; equal constants are one."""
+        array = np.asarray(value, dtype=dtype)
+        key = array.dtype.str, array.shape, array.tobytes()
+        if key not in self._constants:
+            self._constants[key] = self.initializer(f"constant_{len(self._constants)}", array)
+        return self._constants[key]
+
+    def initializer(self, name: str, array: NDArray) -> str:
+        """Add an array to the outermost graph, and return its name."""
+        from onnx import numpy_helper
+
+        self.outermost.initializer.append(numpy_helper.from_array(array, name))
+        return name
+
+    @contextmanager
+    def inside(self, graph: GraphProto) -> Iterator[None]:
+        """Add nodes to a branch."""
+        outside, self.graph = self.graph, graph
+        try:
+            yield
+        finally:
+            self.graph = outside
+
+    def choose(self, condition: str, outputs: Sequence[ValueInfoProto]) -> Choice:
+        """Add an `If` node whose branches are still empty."""
+        names = [f"If_{next(self._numbers)}" for _ in outputs]
+        node = self.graph.node.add(op_type="If", name=names[0], input=[condition], output=names)
+        return Choice(self, [node.attribute.add(name=name) for name in ("then_branch", "else_branch")], names, outputs)
+
+    def inline(self, model: ModelProto, inputs: Mapping[str, str], source: str) -> list[str]:
+        """Put another graph into this one.
+
+        Args:
+            model: The other graph, without branches and functions.
+            inputs: What its inputs are called here.
+            source: A name for it; graphs of one name share their weights.
+
+        Returns:
+            The names of its outputs.
+        """
+        self.add_opsets(model)
+        prefix, weights = f"{next(self._numbers)}/", {tensor.name for tensor in model.graph.initializer}
+        for tensor in model.graph.initializer:
+            if f"{source}/{tensor.name}" not in self._weights:
+                self._weights.add(f"{source}/{tensor.name}")
+                added_tensor = self.outermost.initializer.add()
+                added_tensor.CopyFrom(tensor)
+                added_tensor.name = f"{source}/{tensor.name}"
+
+        def renamed(name: str) -> str:
+            if not name or name in inputs:
+                return inputs.get(name, name)
+            return f"{source}/{name}" if name in weights else prefix + name
+
+        for node in model.graph.node:
+            if any(attribute.HasField("g") for attribute in node.attribute):
+                raise InputError(f"the graph '{model.graph.name}' contains branches and cannot be put into another")
+            added = self.graph.node.add()
+            added.CopyFrom(node)
+            added.name = prefix + node.name
+            added.input[:] = [renamed(name) for name in node.input]
+            added.output[:] = [renamed(name) for name in node.output]
+        return [renamed(value.name) for value in model.graph.output]
+
+    def add_opsets(self, model: ModelProto) -> None:
+        """Take over the versions of operators of another graph, which must be those of the graphs before."""
+        for opset in model.opset_import:
+            version = self.opsets.setdefault(opset.domain, opset.version)
+            if version != opset.version:
+                raise InputError(f"'{model.graph.name}' uses opset {opset.version}, and graphs before it {version}")
+
+    def build(self, name: str, inputs: Sequence[ValueInfoProto], outputs: Sequence[ValueInfoProto]) -> ModelProto:
+        """Return the finished model."""
+        from onnx import ModelProto, helper
+
+        model = ModelProto(ir_version=IR_VERSION, producer_name="exitpoll")
+        self.outermost.name = name
+        self.outermost.input.extend(inputs)
+        self.outermost.output.extend(outputs)
+        model.opset_import.extend(helper.make_opsetid(domain, version) for domain, version in self.opsets.items())
+        model.graph.CopyFrom(self.outermost)
+        return model
+
+
+class Choice:
+    """An `If` node under construction."""
+
+    def __init__(
+        self,
+        builder: GraphBuilder,
+        branches: Sequence[AttributeProto],
+        names: Sequence[str],
+        outputs: Sequence[ValueInfoProto],
+    ) -> None:
+        """Keep the node's parts.
+
+        Args:
+            builder: The builder.
+            branches: Where the graphs of the branch for true and for false go.
+            names: The names of the outputs.
+            outputs: Their types.
+        """
+        self.builder, self.branches, self.names, self.outputs = builder, branches, names, outputs
+
+    @contextmanager
+    def branch(self, taken: bool) -> Iterator[list[str]]:
+        """Add nodes to the branch for true or for false.
+
+        Yields:
+            A list to be filled with the names of its outputs.
+        """
+        from onnx import AttributeProto
+
+        attribute = self.branches[0 if taken else 1]
+        attribute.type = AttributeProto.GRAPH
+        attribute.g.name = f"{self.names[0]} {'then' if taken else 'else'}"
+        results: list[str] = []
+        with self.builder.inside(attribute.g):
+            yield results
+            for result, kind in zip(results, self.outputs, strict=True):
+                added = attribute.g.output.add()
+                added.CopyFrom(kind)
+                added.name = self.builder.node("Identity", result)
