@@ -73,9 +73,9 @@ CONFIGS: dict[str, tuple[str, dict]] = {
 NO_SDPA = {"deberta-v2", "mpnet"}  # for which transformers has eager attention only
 
 
-def tiny_config(name: str):
+def tiny_config(name: str, **changes):
     model_type, settings = CONFIGS[name]
-    return AutoConfig.for_model(model_type, **settings)
+    return AutoConfig.for_model(model_type, **settings | changes)
 
 
 def _larger_weights(model):
@@ -92,9 +92,9 @@ def tiny_encoder(name: str, attention: str = "eager", seed: int = 0):
     return _larger_weights(AutoModel.from_config(tiny_config(name), attn_implementation=attention))
 
 
-def tiny_classifier(name: str, classes: int = 3, seed: int = 0):
+def tiny_classifier(name: str, classes: int = 3, seed: int = 0, **changes):
     torch.manual_seed(seed)
-    config = tiny_config(name)
+    config = tiny_config(name, **changes)
     config.num_labels = classes
     return _larger_weights(AutoModelForSequenceClassification.from_config(config))
 

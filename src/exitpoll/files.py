@@ -136,7 +136,7 @@ def locked(path: Path, job: str) -> Iterator[None]:
     owner = _Owner.this_process(job)
     try:
         with _alone_in(path.parent):
-            _check_not_owned(lock, path)
+            check_not_owned(lock, path)
             write_json(lock, asdict(owner))
     except OSError as error:
         raise InputError(f"'{path}' cannot be written: {error.strerror}") from error
@@ -180,8 +180,13 @@ class _Owner:
         return not _is_alive(self.pid) or _start_of(self.pid) != self.pid_started
 
 
-def _check_not_owned(lock: Path, path: Path) -> None:
-    """Refuse a lock that is held by a process that runs, or that may run on another host, and other files."""
+def check_not_owned(lock: Path, path: Path) -> None:
+    """Refuse a lock that is held by a process that runs, or that may run on another host, and other files.
+
+    Args:
+        lock: The lock.
+        path: What it locks, for the message.
+    """
     if not lock.exists():
         return
     owner = _Owner.of(lock)

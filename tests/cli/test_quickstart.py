@@ -9,10 +9,17 @@ import pytest
 from exitpoll import InputError
 from exitpoll.cli import quickstart
 from exitpoll.cli.app import app
-from exitpoll.cli.quickstart import Choices, describe_answers, prepare, steps
+from exitpoll.cli.quickstart import Choices, Started, describe_answers, describe_speed, prepare, steps
+from exitpoll.files import write_json
+from tests.report.samples import benchmark
 from tests.tiny import toy_rows, write_tsv
 
 EMBEDDED = Choices("embedded", "embedded", fast=True)
+
+
+@pytest.fixture(autouse=True)
+def usual_machine(monkeypatch):
+    monkeypatch.setattr(quickstart, "time_step", lambda encoder, texts: 0.2)
 
 
 def test_its_input_is_written_once(tmp_path):
@@ -49,6 +56,17 @@ def test_answers_show_their_depth(tmp_path):
     ]
 
 
+def test_speeds_are_stated_as_two_factors(tmp_path):
+    write_json(tmp_path / "bench.json", benchmark().to_dict())
+    head, *lines = describe_speed(tmp_path / "bench.json")
+    assert head == "wall-clock time, with the range over the rounds:"
+    assert lines
+    for line in lines:
+        assert "by early exit, on top of" in line
+        assert line.count(" to ") == 3  # every factor has its range
+        assert "batch size" in line
+
+
 def test_what_is_missing_is_reported_first(monkeypatch):
     monkeypatch.setattr("exitpoll.errors.find_spec", lambda name: None)
     with pytest.raises(InputError, match=r"the quickstart needs more packages: .*exitpoll\[onnx\]"):
@@ -57,7 +75,7 @@ def test_what_is_missing_is_reported_first(monkeypatch):
 
 @pytest.mark.parametrize("fast", [True, False])
 def test_every_step_is_a_command(tmp_path, fast):
-    for step in steps(tmp_path, Choices("embedded", "embedded", fast)):
+    for step in steps(tmp_path, Started(Choices("embedded", "embedded", fast), limit=1000 if fast else None)):
         assert app.parse_args(step.words, exit_on_error=False)
         if step.fallback:
             assert app.parse_args([step.verb, *step.fallback], exit_on_error=False)

@@ -15,6 +15,8 @@ import torch
 from safetensors.torch import load_file
 
 from exitpoll import EarlyExitModel, InputError, TrainingSettings, train
+from exitpoll.files import read_json, write_json
+from exitpoll.training import clock
 from tests.tiny import tiny_encoder, toy_splits, write_toy_folder
 
 SETTINGS = TrainingSettings(epochs=3, batch_size=16, logs_per_epoch=2)
@@ -134,7 +136,7 @@ def test_resuming_another_encoder_is_refused(encoder_folder, tokenizer, tmp_path
 def test_starting_again_without_a_word_is_refused(encoder_folder, tokenizer, tmp_path):
     with pytest.raises(Cut):
         run(encoder_folder, tokenizer, tmp_path / "m", SETTINGS, ("all", 4))
-    with pytest.raises(InputError, match=r"holds an interrupted training: use --resume, or --overwrite to discard it"):
+    with pytest.raises(InputError, match="holds an interrupted training: use resume, or overwrite to discard it"):
         run(encoder_folder, tokenizer, tmp_path / "m", SETTINGS)
 
 
@@ -148,3 +150,16 @@ def test_overwrite_drops_what_was_cut_off(encoder_folder, tokenizer, tmp_path):
 def test_resuming_nothing_is_training(encoder_folder, tokenizer, tmp_path):
     run(encoder_folder, tokenizer, tmp_path / "m", SETTINGS, resume=True)
     assert json.loads((tmp_path / "m" / "training.json").read_text())["texts"]["train"] == 96
+
+
+def test_the_time_of_all_sessions_counts(encoder_folder, tokenizer, tmp_path, monkeypatch):
+    monkeypatch.setattr(clock, "INTERVAL", 0.0)
+    for resume in (False, True):
+        with pytest.raises(Cut):
+            run(encoder_folder, tokenizer, tmp_path / "cut", SETTINGS, ("all", 5), resume=resume)
+    path = tmp_path / "cut.partial" / "seconds.json"
+    assert 0 <= read_json(path)["seconds"] < 600
+    write_json(path, {"seconds": 1000})
+    trained = run(encoder_folder, tokenizer, tmp_path / "cut", SETTINGS, resume=True)
+    assert trained.seconds > 1000
+    assert read_json(tmp_path / "cut" / "training.json")["seconds"] > 1000

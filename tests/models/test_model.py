@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import numpy as np
 import pytest
 import torch
 from transformers import AutoModelForSequenceClassification
@@ -145,6 +146,37 @@ class TestFromEncoder:
     def test_refuses_unknown_options(self, encoder_folder, option, value):
         with pytest.raises(InputError, match=f"{option} '{value}' is unknown; choose one of: m"):
             EarlyExitModel.from_encoder(encoder_folder, labels=2, **{option: value})
+
+    @pytest.mark.parametrize(
+        ("options", "message"),
+        [
+            ({"labels": "spam"}, "must be the names of the classes, or their number"),
+            ({"labels": 2.5}, "must be the names of the classes, or their number"),
+            ({"labels": 0}, "must be one class or more"),
+            ({"labels": ["a", "a"]}, "all of them different"),
+            ({"exits": 2}, "must be a list of layers"),
+            ({"exits": [1.5]}, "must be distinct layers"),
+            ({"exits": ["1"]}, "must be distinct layers"),
+            ({"problem_type": "ranking"}, "problem type 'ranking' is unknown; choose one of: single_label"),
+            ({"head": 3}, "head"),
+            ({"max_length": "128"}, "max_length"),
+            ({"max_length": 2}, "max_length 2 must be an integer, at least 3"),
+        ],
+    )
+    def test_refuses_what_cannot_be_built(self, encoder_folder, options, message):
+        with pytest.raises(InputError, match=message):
+            EarlyExitModel.from_encoder(encoder_folder, **{"labels": 2} | options)
+
+    @pytest.mark.parametrize("place", [None, "", 3])
+    def test_refuses_what_is_not_a_folder(self, place):
+        for load in (EarlyExitModel.from_classifier, EarlyExitModel.from_pretrained):
+            with pytest.raises(InputError, match="is neither a folder nor a name on the hub"):
+                load(place)
+
+    def test_takes_exits_and_labels_of_numpy(self, encoder_folder):
+        model = EarlyExitModel.from_encoder(encoder_folder, labels=np.array(["a", "b"]), exits=np.array([1, 3]))
+        assert model.config.exit_layers == [1, 3]
+        assert model.config.id2label == {0: "a", 1: "b"}
 
     def test_refuses_a_pooler_that_is_not_there(self, tmp_path):
         save_tiny("distilbert", tmp_path)

@@ -90,6 +90,16 @@ class Browser:
         for kind in ("keyDown", "keyUp"):
             self._call("Input.dispatchKeyEvent", type=kind, key=key, code=key, windowsVirtualKeyCode=KEYS[key])
 
+    def drag(self, left, right, y):
+        """Press at one place of the window, move in steps, and release at another."""
+        self._mouse("mousePressed", left, y)
+        for step in range(1, 11):
+            self._mouse("mouseMoved", left + step * (right - left) / 10, y)
+        self._mouse("mouseReleased", right, y)
+
+    def _mouse(self, kind, x, y):
+        self._call("Input.dispatchMouseEvent", type=kind, x=x, y=y, button="left", buttons=1, clickCount=1)
+
     def picture(self, path):
         """Save a picture of the whole page."""
         given = self._call("Page.captureScreenshot", captureBeyondViewport=True)["data"]

@@ -153,6 +153,18 @@ def test_texts_without_labels_are_compared_with_the_full_model(problem_type, tmp
     assert "AUROC" in words or problem_type == "regression"
 
 
+@pytest.mark.parametrize("problem_type", ["single_label_classification", "multi_label_classification"])
+def test_a_policy_without_errors(problem_type, tmp_path):
+    given = report(problem_type)
+    sentence = "The policy answers every text right."
+    assert sentence not in words_of(write_report(given, tmp_path / "a"))
+    right = replace(given.trace, labels=given.decided.policy.answer)
+    perfect = build_report("x", NAMES, given.policy, right, given.texts)
+    assert (sentence in words_of(write_report(perfect, tmp_path / "b"))) == (
+        problem_type != "single_label_classification"
+    )
+
+
 def test_many_classes_have_no_matrix(tmp_path):
     trace = random_trace(0, classes=20)
     names = [f"class {number}" for number in range(20)]

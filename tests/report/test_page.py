@@ -128,12 +128,14 @@ class TestSlider:
         assert self.shown(browser) == self.wanted(page, own)
         assert (browser.run(point), browser.run(bars)) == before
 
-    def test_a_press_in_the_figure_moves_it(self, browser, page):
+    def test_a_drag_in_the_figure_moves_it(self, browser, page):
         browser.open(page)
-        browser.run("""(() => {
-            const figure = document.querySelector('#curves svg'), clientX = figure.getBoundingClientRect().right;
-            figure.dispatchEvent(new PointerEvent('pointerdown', { clientX }));
+        left, right, y = browser.run("""(() => {
+            document.getElementById('curves').scrollIntoView({ behavior: 'instant' });
+            const box = document.getElementById('curves').getBoundingClientRect();
+            return [box.left + 60, box.right - 5, box.top + 100];
         })()""")
+        browser.drag(left, right, y)
         assert self.shown(browser)["read-speedup"] == "4.00 ×"
 
     def test_a_grey_line_can_be_picked_out(self, browser, page):

@@ -10,12 +10,12 @@ import pytest
 from exitpoll import InputError
 from exitpoll.data.progress import Progress, ignore
 from exitpoll.files import read_json
-from exitpoll.study.clock import Clock
 from exitpoll.study.execute import execute, execute_all
 from exitpoll.study.paper import OURS_ROW, ROWS, ROWS_BY_NAME
 from exitpoll.study.plan import Plan
 from exitpoll.study.run import RUN, _digest
 from exitpoll.study.tables import compute_cells
+from exitpoll.training.clock import Clock
 from tests.study.conftest import FAST, hide_labels
 from tests.tiny import write_toy_folder
 
@@ -134,7 +134,7 @@ def test_data_that_changed_while_a_run_was_interrupted_are_refused(encoder_folde
 
 def test_time_is_counted_over_all_sessions(tmp_path, monkeypatch):
     now = [100.0]
-    monkeypatch.setattr("exitpoll.study.clock.time.monotonic", lambda: now[0])
+    monkeypatch.setattr("exitpoll.training.clock.time.monotonic", lambda: now[0])
     progress = Progress("all", 1, 2)
     tick = Clock(tmp_path / "seconds.json").around(ignore)
     now[0] += 30

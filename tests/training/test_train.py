@@ -14,12 +14,13 @@ import pytest
 import torch
 from transformers import AutoModel, AutoModelForSequenceClassification, AutoTokenizer
 
-from exitpoll import METHODS, EarlyExitModel, InputError, Splits, Texts, TrainingSettings, train
+from exitpoll import METHODS, EarlyExitModel, InputError, Splits, Texts, TrainingSettings, load_model, train
 from exitpoll.files import read_json
 from exitpoll.models.tokenizer import tokenize
 from exitpoll.training import features, stages
+from exitpoll.training.scores import score_exits
 from exitpoll.training.trainer import LengthSampler, last_checkpoint
-from tests.tiny import LAYERS, save_tiny, tiny_config, tokens, toy_splits
+from tests.tiny import LAYERS, save_tiny, tiny_classifier, tiny_config, tokens, toy_splits
 
 ROOT = Path(__file__).parents[2]
 FAST = TrainingSettings(epochs=2, batch_size=16, learning_rate=1e-3, head_learning_rate=1e-2, logs_per_epoch=2)
@@ -52,7 +53,7 @@ class TestTrain:
         summary = read_json(tmp_path / "m" / "training.json")
         assert set(summary) == {
             *("exitpoll", "settings", "source", "encoder", "data", "pairs", "metric", "exit_layers", "scores", "texts"),
-            *("truncated", "notes", "seconds"),
+            *("truncated", "notes", "seconds", "train_digest"),
         }
         assert set(summary["source"]) == {"fingerprint", "runtime"}
         assert summary["scores"]["test"]["exit_scores"] == trained.test_scores
@@ -62,6 +63,37 @@ class TestTrain:
         assert summary["settings"]["strategy"] == "votes"
         assert loaded.config.id2label == {0: "bad", 1: "good", 2: "so-so"}
         assert AutoTokenizer.from_pretrained(tmp_path / "m")("good film")["input_ids"]
+
+    def test_a_training_is_described_in_one_line(self, encoder_folder, tokenizer, tmp_path):
+        trained = train(build(encoder_folder), tokenizer, toy_splits(), tmp_path / "m", replace(FAST, epochs=1))
+        first, *_ = trained.test_scores
+        assert repr(trained).startswith(
+            f"Trained('{tmp_path / 'm'}', test accuracy in % after layer {{1: {100 * first:.1f}"
+        )
+        assert "144 texts" in repr(trained)
+
+    def test_training_texts_are_recognized(self, encoder_folder, tokenizer, tmp_path, caplog):
+        splits = toy_splits()
+        copied = Texts(splits.train.first[:5], None, splits.train.labels[:5])
+        with caplog.at_level("INFO", logger="exitpoll"):
+            trained = train(
+                *(build(encoder_folder), tokenizer, replace(splits, test=copied)),
+                *(tmp_path / "m", replace(FAST, epochs=1)),
+            )
+        assert "5 of 5 test texts are training texts, too" in trained.notes
+        assert set(trained.notes) <= set(caplog.messages)
+        loaded = load_model(tmp_path / "m")
+        assert loaded.overlap(splits.train).share == 1.0
+        assert loaded.overlap(Texts(["never seen"])).shared == 0
+
+    def test_a_better_exit_below_the_last_is_named(self, encoder_folder, tokenizer, tmp_path):
+        model, settings = build(encoder_folder), replace(LEARN, schedule="heads")  # the last head is not trained
+        trained = train(model, tokenizer, toy_splits(384), tmp_path / "m", settings)
+        [note] = [note for note in trained.notes if "scores better than the last, after layer 3" in note]
+        best = trained.calibration_scores.index(max(trained.calibration_scores))
+        assert f"{100 * trained.test_scores[best]:.1f} against {100 * trained.test_scores[-1]:.1f} on the test" in note
+        assert note.endswith(f"the best static model has {best + 1} layers")
+        assert note in (tmp_path / "m" / "README.md").read_text()
 
     @pytest.mark.parametrize("method", METHODS)
     def test_every_method_trains(self, method, encoder_folder, tokenizer, tmp_path):
@@ -141,6 +173,22 @@ class TestTrain:
         assert seen[2].exit_scores is None
         assert seen[-1].exit_scores == record_of(tmp_path / "m")[-1]["exit_scores"]
 
+    def test_progress_shows_the_mean_loss_since_the_last_evaluation(self, encoder_folder, tokenizer, tmp_path):
+        seen = {}
+        train(
+            *(build(encoder_folder), tokenizer, toy_splits(), tmp_path / "m", FAST),
+            on_progress=lambda progress: seen.update({progress.done: progress.loss}),
+        )
+        for line in record_of(tmp_path / "m"):
+            assert seen[line["step"]] == line["train_loss"]
+
+    def test_progress_bars_on_request(self, encoder_folder, tokenizer, tmp_path, capsys):
+        settings = replace(FAST, epochs=1)
+        train(build(encoder_folder), tokenizer, toy_splits(), tmp_path / "m", settings)
+        assert "step 6/6" not in capsys.readouterr().err
+        train(build(encoder_folder), tokenizer, toy_splits(), tmp_path / "n", settings, progress=True)
+        assert "step 6/6  loss" in capsys.readouterr().err
+
     def test_long_texts_are_truncated_counted_and_the_length_is_kept(self, encoder_folder, tokenizer, tmp_path):
         splits = toy_splits()
         splits = replace(splits, test=Texts(["good " * 60, "bad"], None, np.array([1, 0])))
@@ -215,19 +263,84 @@ class TestProblems:
         splits = Splits(
             valued(single.train), valued(single.calibration), valued(single.test), ["score"], "regression", "r2"
         )
-        settings = replace(LEARN, objective="relevancy")
-        trained = train(build(encoder_folder, splits), tokenizer, splits, tmp_path / "m", settings)
+        trained = train(build(encoder_folder, splits), tokenizer, splits, tmp_path / "m", LEARN)
         assert max(trained.test_scores) > 0.5
-        for objective, schedule in (("ensemble", "joint"), ("self_distillation", "two-stage")):
-            settings = replace(FAST, objective=objective, schedule=schedule)
-            with pytest.raises(InputError, match="use the relevancy objective"):
-                train(build(encoder_folder, splits), tokenizer, splits, tmp_path / "n", settings)
+        assert (
+            "the ensemble objective of method ensemble is not defined for regression: the heads are trained with the "
+            "relevancy objective" in trained.notes
+        )
+        settings = read_json(tmp_path / "m" / "training.json")["settings"]
+        assert (settings["objective"], settings["strategy"]) == ("relevancy", "patience")
+        settings = replace(FAST, objective="ensemble")
+        with pytest.raises(InputError, match="not defined for regression: use the relevancy objective"):
+            train(build(encoder_folder, splits), tokenizer, splits, tmp_path / "n", settings)
+
+
+class TestWithoutLabels:
+    @pytest.mark.parametrize("classes", [1, 3])
+    def test_heads_below_a_classifier_learn_its_answers(self, tokenizer, tmp_path, classes):
+        folder = tmp_path / "classifier"
+        tiny_classifier("bert", classes=classes).save_pretrained(folder)
+        model = EarlyExitModel.from_classifier(folder)
+        before = features.record_logits(model, tokenize(toy_splits().test, tokenizer, 40), tokenizer)
+        trained = train(model, tokenizer, without_labels(toy_splits(384)), tmp_path / "m", LEARN)
+        assert trained.metric == "agreement"
+        assert trained.test_scores[-1] == 1.0
+        untrained = score_exits(before, None, "agreement", model.config.problem_type)["exit_scores"]
+        assert trained.test_scores[-2] > max(untrained[-2], 0.6)
+        assert "the texts have no labels: heads learn the last exit's answers, by self-distillation" in trained.notes
+        assert "scores are agreement with the last exit, after layer 3" in str(trained.notes)
+        summary = read_json(tmp_path / "m" / "training.json")
+        assert (summary["metric"], summary["settings"]["objective"]) == ("agreement", "self_distillation")
+
+    def test_several_labels(self, tokenizer, tmp_path):
+        classifier = tiny_classifier("bert")
+        classifier.config.problem_type = "multi_label_classification"
+        classifier.save_pretrained(tmp_path / "classifier")
+        model = EarlyExitModel.from_classifier(tmp_path / "classifier")
+        trained = train(model, tokenizer, without_labels(toy_splits(384)), tmp_path / "m", LEARN)
+        assert trained.test_scores[-2] > 0.4  # all three labels right; by chance an eighth
+        assert trained.test_scores[-1] == 1.0
+
+    def test_another_objective_learns_the_answers_as_labels(self, classifier_folder, tokenizer, tmp_path):
+        model, settings = EarlyExitModel.from_classifier(classifier_folder), replace(LEARN, objective="relevancy")
+        trained = train(model, tokenizer, without_labels(toy_splits(384)), tmp_path / "m", settings)
+        assert trained.test_scores[-2] > 0.6
+
+    def test_names_of_classes_stay_numbers_unless_given(self, classifier_folder, tokenizer, tmp_path):
+        splits = without_labels(toy_splits())
+        numbered = train(EarlyExitModel.from_classifier(classifier_folder), tokenizer, splits, tmp_path / "a", FAST)
+        assert "the classifier does not name its classes: they stay LABEL_0, LABEL_1, LABEL_2" in numbered.notes
+        model = EarlyExitModel.from_classifier(classifier_folder, labels=["a", "b", "c"])
+        assert "LABEL_0" not in str(train(model, tokenizer, splits, tmp_path / "b", FAST).notes)
+        assert EarlyExitModel.from_pretrained(tmp_path / "b").config.id2label == {0: "a", 1: "b", 2: "c"}
+
+    def test_an_encoder_needs_labels(self, encoder_folder, tokenizer, tmp_path):
+        with pytest.raises(InputError, match="use labelled texts, or start from a classifier"):
+            train(build(encoder_folder), tokenizer, without_labels(toy_splits()), tmp_path / "m", FAST)
+
+    def test_so_does_training_a_classifier_further(self, classifier_folder, tokenizer, tmp_path):
+        model, settings = EarlyExitModel.from_classifier(classifier_folder), replace(FAST, schedule="joint")
+        with pytest.raises(InputError, match="the texts have no labels"):
+            train(model, tokenizer, without_labels(toy_splits()), tmp_path / "m", settings)
+
+    def test_splits_with_and_without_labels(self, classifier_folder, tokenizer, tmp_path):
+        splits = replace(toy_splits(), test=without_labels(toy_splits()).test)
+        with pytest.raises(InputError, match="there are no labels in the test split, but in others"):
+            train(EarlyExitModel.from_classifier(classifier_folder), tokenizer, splits, tmp_path / "m", FAST)
+        assert not list(tmp_path.iterdir())
+
+
+def without_labels(splits):
+    """The same texts without labels, as load_splits gives them."""
+    parts = {name: replace(getattr(splits, name), labels=None) for name in ("train", "calibration", "test")}
+    return replace(splits, **parts, label_names=(), metric="agreement")
 
 
 class TestFrozenHeads:
     def test_a_classifier_keeps_its_answers_to_the_last_bit(self, tokenizer, tmp_path):
         save_tiny("bert", tmp_path / "classifier", classifier=True)
-        model = EarlyExitModel.from_classifier(tmp_path / "classifier")
+        model = EarlyExitModel.from_classifier(tmp_path / "classifier", labels=toy_splits().label_names)
         before = [head.out.weight.clone() for head in model.heads]
         train(model, tokenizer, toy_splits(), tmp_path / "m", FAST)  # no schedule is named
         classifier = AutoModelForSequenceClassification.from_pretrained(tmp_path / "classifier").eval()
@@ -283,6 +396,20 @@ class TestRefusals:
         assert (tmp_path / "m" / "precious").exists()
 
     @pytest.mark.parametrize("options", [{}, {"resume": True}, {"overwrite": True}])
+    def test_a_folder_that_a_running_training_writes(self, encoder_folder, tokenizer, tmp_path, options):
+        messages = []
+
+        def train_again(progress):
+            with pytest.raises(InputError) as caught:
+                train(build(encoder_folder), tokenizer, toy_splits(), tmp_path / "m", FAST, **options)
+            messages.append(str(caught.value))
+
+        settings = replace(FAST, epochs=1)
+        train(build(encoder_folder), tokenizer, toy_splits(), tmp_path / "m", settings, on_progress=train_again)
+        assert all(f"is being written by train, process {os.getpid()}" in message for message in messages)
+        assert [path.name for path in tmp_path.iterdir()] == ["m"]
+
+    @pytest.mark.parametrize("options", [{}, {"resume": True}, {"overwrite": True}])
     def test_a_foreign_folder_where_the_work_would_be(self, encoder_folder, tokenizer, tmp_path, options):
         (tmp_path / "m.partial").mkdir()
         (tmp_path / "m.partial" / "precious").touch()
@@ -328,7 +455,7 @@ class TestRefusals:
         message = str(caught.value)
         assert "the loss is nan at step 5 with learning rates up to" in message
         assert "checkpoint-3" in message
-        assert "lower learning rates and --overwrite" in message
+        assert "lower learning rates, and overwrite" in message
         assert (tmp_path / "m.partial" / "1-all" / "checkpoint-3" / "model.safetensors").exists()
         assert not (tmp_path / "m").exists()
 

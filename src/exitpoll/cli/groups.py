@@ -7,7 +7,7 @@ from cyclopts import Group, Parameter
 SECTIONS = {  # of the list of verbs: both in the order of use
     "Get started": ("quickstart", "train"),
     "Decide": ("record", "sweep", "calibrate", "evaluate"),
-    "Run": ("predict", "export", "bench", "report"),
+    "Run": ("predict", "export", "bench", "report", "doctor"),
     "Study": ("search", "reproduce"),
 }
 VERBS = tuple(verb for verbs in SECTIONS.values() for verb in verbs)

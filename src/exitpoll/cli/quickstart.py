@@ -10,8 +10,9 @@ from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
+from exitpoll.cli.pace import Work, choose_texts, describe, time_step
 from exitpoll.data.demo import EMBEDDED
-from exitpoll.data.splits import load_splits
+from exitpoll.data.splits import Texts, load_splits
 from exitpoll.errors import InputError, check_installed
 from exitpoll.files import read_json, write_json, write_text
 from exitpoll.models.folder import MANIFEST, POLICY, REPORT
@@ -40,23 +41,42 @@ class Choices:
 
 @dataclass(frozen=True)
 class Size:
-    """How much work the steps do, as options of their commands."""
+    """How much work the steps do, as options of their commands and in training steps."""
 
+    most_texts: int | None  # to train on; None is all
     train: Sequence[str]
     max_accuracy_drop: str
     bench: Sequence[str]
+    work: Work
 
 
 FAST = Size(
-    train=("--limit", "1000", "--epochs", "1", "--logs-per-epoch", "1"),
+    most_texts=1000,
+    train=("--epochs", "1", "--logs-per-epoch", "1"),
     max_accuracy_drop="0.03",
-    bench=("--texts", "30", "--rounds", "1"),
+    bench=("--texts", "30", "--rounds", "2"),
+    work=Work(epochs=1, others=300),
 )
 COMPLETE = Size(
+    most_texts=None,
     train=("--epochs", "3", "--logs-per-epoch", "2"),
     max_accuracy_drop="0.01",
-    bench=("--texts", "100", "--rounds", "2"),
+    bench=("--texts", "100", "--rounds", "3"),
+    work=Work(epochs=3, others=600),
 )
+
+
+@dataclass(frozen=True)
+class Started:
+    """A quickstart that may run: what was chosen, and how much of the data it trains on."""
+
+    choices: Choices
+    limit: int | None  # train on at most so many texts; None is all
+
+    @property
+    def size(self) -> Size:
+        """How much work the steps do."""
+        return FAST if self.choices.fast else COMPLETE
 
 
 @dataclass(frozen=True)
@@ -75,18 +95,20 @@ class Step:
         return [self.verb, *self.arguments]
 
 
-def steps(folder: Path, choices: Choices) -> Iterator[Step]:
+def steps(folder: Path, started: Started) -> Iterator[Step]:
     """Iterate over the steps in their order.
 
     Args:
         folder: Where everything is written.
-        choices: What to train, on what, and how long.
+        started: What to train, on what, and how long.
 
     Yields:
         The steps.
     """
-    model, data, size = folder / "model", ["--data", choices.data], FAST if choices.fast else COMPLETE
-    arguments = ["--encoder", choices.encoder, *data, "--out", str(model), "--resume", *size.train]
+    choices, size = started.choices, started.size
+    model, data = folder / "model", ["--data", choices.data]
+    limit = [] if started.limit is None else ["--limit", str(started.limit)]
+    arguments = ["--encoder", choices.encoder, *data, "--out", str(model), "--resume", *limit, *size.train]
     yield Step("Train a head after every layer", "train", arguments, model)
     traces = {split: folder / f"{split}.safetensors" for split in ("calibration", "test")}
     for split, trace in traces.items():
@@ -141,31 +163,54 @@ def check_requirements(encoder: str) -> None:
         check_installed(packages, "the quickstart", extra)
 
 
-def prepare(folder: Path, choices: Choices) -> None:
+def prepare(folder: Path, choices: Choices) -> tuple[Started, list[str]]:
     """Create the folder, or check that it was started with the same choices.
 
     Args:
         folder: Where everything is written.
         choices: What was asked for.
+
+    Returns:
+        The quickstart, new or to be continued, and lines on how long it takes, if it is new.
     """
-    started = read_json(folder / CHOICES)
-    if started is None and folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
+    earlier = read_json(folder / CHOICES)
+    if earlier is None and folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
         raise InputError(f"'{folder}' exists and is not a quickstart; choose another folder with --out")
-    if started is not None and started != asdict(choices):
-        listed = ", ".join(f"{name} {value}" for name, value in started.items())
-        raise InputError(f"'{folder}' was started with {listed}; choose another folder with --out")
+    if earlier is not None:
+        limit = earlier.pop("limit", None)
+        if earlier != asdict(choices) or not isinstance(limit, int | None):
+            listed = ", ".join(f"{name} {value}" for name, value in earlier.items())
+            raise InputError(f"'{folder}' was started with {listed}; choose another folder with --out")
+        return Started(choices, limit), []
+    splits = load_splits(choices.data)
+    started, lines = _plan(choices, splits.train)
     folder.mkdir(parents=True, exist_ok=True)
-    write_json(folder / CHOICES, asdict(choices))
-    if not (folder / INPUT).exists():  # predict --resume recognizes its input by the time of its last change
-        rows = _sentences(choices.data)
-        write_text(folder / INPUT, "".join(json.dumps(row, ensure_ascii=False) + "\n" for row in rows))
+    rows = _sentences(choices.data, splits.test)
+    write_text(folder / INPUT, "".join(json.dumps(row, ensure_ascii=False) + "\n" for row in rows))
+    write_json(folder / CHOICES, asdict(choices) | {"limit": started.limit})
+    return started, lines
 
 
-def _sentences(data: str) -> list[dict[str, str]]:
+def _plan(choices: Choices, train: Texts) -> tuple[Started, list[str]]:
+    """Decide how many texts to train on, by the time of a few steps, and say how long everything takes."""
+    size = FAST if choices.fast else COMPLETE
+    texts = len(train) if size.most_texts is None else min(size.most_texts, len(train))
+    seconds = time_step(choices.encoder, train)
+    chosen = choose_texts(texts, size.work, seconds)
+    lines = [f"this takes {describe(size.work.minutes(chosen, seconds))} here, by the time of a few training steps"]
+    if chosen < texts:
+        longer = describe(size.work.minutes(texts, seconds))
+        lines.append(f"it trains on {chosen:,} of {texts:,} texts: with all of them it would take {longer}")
+    if not choices.fast:
+        faster = FAST.work.minutes(min(FAST.most_texts or texts, len(train)), seconds)
+        lines.append(f"shorter: exitpoll quickstart --fast takes {describe(faster)}, and gives a weaker model")
+    return Started(choices, None if chosen == len(train) else chosen), lines
+
+
+def _sentences(data: str, test: Texts) -> list[dict[str, str]]:
     """Return a few texts to classify: of other data than the embedded, the first of the test split."""
     if data == EMBEDDED:
         return [{"text": text} for text in SENTENCES]
-    test = load_splits(data).test
     firsts = list(test.first)[: len(SENTENCES)]
     if test.second is None:
         return [{"text": text} for text in firsts]
@@ -189,6 +234,20 @@ def describe_answers(path: Path, layers: int) -> list[str]:
         f"{row['predicted']!s:<{width}} {_percent(row['probability'])}  {row.get('text') or row['text_a']}"
         for row in rows
     ]
+
+
+def describe_speed(path: Path) -> list[str]:
+    """State what ONNX Runtime gains without exits and what early exit adds, never one for the other.
+
+    Args:
+        path: What `exitpoll bench` wrote.
+
+    Returns:
+        A line for every runtime and batch size.
+    """
+    from exitpoll.benchmark.timing import Benchmark
+
+    return ["wall-clock time, with the range over the rounds:", *(f"  {gain}" for gain in Benchmark.load(path).gains)]
 
 
 def _percent(probability: object) -> str:

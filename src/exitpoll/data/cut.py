@@ -15,12 +15,12 @@ from exitpoll.errors import InputError
 CUT_SHARE, CUT_MOST = 0.1, 2000  # a missing split takes this share of the train split, and about so many texts at most
 
 
-def cut_rows(texts: Sequence[Text], labels: NDArray, problem_type: str, seed: int) -> tuple[NDArray, NDArray]:
+def cut_rows(texts: Sequence[Text], labels: NDArray | None, problem_type: str, seed: int) -> tuple[NDArray, NDArray]:
     """Divide texts at random, stratified by class where the classes are large enough.
 
     Args:
         texts: The texts of the train split.
-        labels: Their labels.
+        labels: Their labels, if they have any.
         problem_type: As in transformers.
         seed: Seed of the cut.
 
@@ -36,7 +36,9 @@ def cut_rows(texts: Sequence[Text], labels: NDArray, problem_type: str, seed: in
         raise InputError(f"{distinct} too few to cut a split from; provide dev and test files too")
     size = min(max(round(len(texts) * CUT_SHARE), 1), CUT_MOST)
     size = max(round(size * len(firsts) / len(texts)), 1)  # in distinct texts
-    stratify = labels[firsts] if _can_stratify(labels[firsts], problem_type, size) else None
+    stratify = None if labels is None else labels[firsts]
+    if stratify is not None and not _can_stratify(stratify, problem_type, size):
+        stratify = None
     _, cut = train_test_split(np.arange(len(firsts)), test_size=size, random_state=seed, stratify=stratify)
     is_cut = np.isin(copies, cut)
     return np.flatnonzero(~is_cut), np.flatnonzero(is_cut)

@@ -1,4 +1,4 @@
-"""Load labelled texts from files, folders or the hub, in three splits: train, calibration, test."""
+"""Load texts from files, folders or the hub, in three splits: train, calibration, test."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from textwrap import shorten
+from typing import Literal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -22,6 +23,8 @@ from exitpoll.data.rows import RawSplits
 from exitpoll.data.tasks import TASKS, Task, task_named
 from exitpoll.decide.metrics import DEFAULT_METRICS, METRICS, MULTI_LABEL, SINGLE_LABEL
 from exitpoll.errors import InputError
+
+AGREEMENT = "agreement"  # the metric of texts without labels: how often an exit answers as the last one does
 
 
 @dataclass(frozen=True)
@@ -105,10 +108,11 @@ def load_splits(
     group_column: str | None = None,
     problem_type: str | None = None,
     label_names: Sequence[str] | None = None,
+    labels: Literal["required", "optional"] = "required",
     limit: int | None = None,
     seed: int = 0,
 ) -> Splits:
-    """Load a labelled dataset in three splits.
+    """Load a dataset in three splits.
 
     A folder or hub dataset may have train, dev and test splits. Without a labelled test split the dev split becomes the
     test split, so that results stay comparable with published ones; what is still missing is cut from the train split,
@@ -124,6 +128,7 @@ def load_splits(
         group_column: A column of groups, to report results by group.
         problem_type: As in transformers; inferred from the labels by default.
         label_names: The classes in the order in which to number them; those of the train split, sorted, by default.
+        labels: Whether a train split without labels is refused; if "optional", no split has labels then.
         limit: Draw at most this many training texts at random.
         seed: Seed of the cuts and of the draw.
 
@@ -137,13 +142,14 @@ def load_splits(
     class_names = raw.class_names if label_names is None else label_names
     tables = {split: to_table(rows, columns, class_names or ()) for split, rows in raw.rows.items()}
     if tables["train"].labels is None:
-        message = f"'{source}': no labels found; name their column, which is not called label: label_column"
-        raise InputError(message, options=["label_column"])
-    scheme = LabelScheme.of(tables["train"].labels, problem_type, class_names)
-    metric, metric_notes = _metric_for(known_task, scheme)
+        if labels == "required":
+            message = f"'{source}': no labels found; name their column, which is not called label: label_column"
+            raise InputError(message, options=["label_column"])
+        tables = {split: replace(table, labels=None) for split, table in tables.items()}
+    scheme, metric, metric_notes = _scheme_of(tables["train"], problem_type, class_names, known_task)
     splits = _complete(tables, scheme, metric, seed)
-    labels = [table.labels for table in tables.values() if table.labels is not None]
-    notes = (*raw.notes, *column_notes(columns, wanted), *splits.notes, *label_notes(labels, scheme), *metric_notes)
+    given = [table.labels for table in tables.values() if table.labels is not None]
+    notes = (*raw.notes, *column_notes(columns, wanted), *splits.notes, *label_notes(given, scheme), *metric_notes)
     splits = replace(splits, notes=notes, source=Path(source).name)
     if limit is not None:
         splits = _limited(splits, limit, seed)
@@ -207,6 +213,16 @@ def _read_source(source: str | Path) -> RawSplits:
     return read_hub(str(source), task_named(str(source)))
 
 
+def _scheme_of(
+    table: Table, problem_type: str | None, class_names: Sequence[str] | None, task: Task | None
+) -> tuple[LabelScheme, str, tuple[str, ...]]:
+    """Return how the labels of the train split are numbered, the metric, and notes on it."""
+    if table.labels is None:
+        return LabelScheme(problem_type or SINGLE_LABEL, class_names or ()), AGREEMENT, ()
+    scheme = LabelScheme.of(table.labels, problem_type, class_names)
+    return scheme, *_metric_for(task, scheme)
+
+
 def _metric_for(task: Task | None, scheme: LabelScheme) -> tuple[str, tuple[str, ...]]:
     """Return the metric of a dataset, and a note if it is not the one of the task."""
     if task is None or scheme.problem_type != SINGLE_LABEL:
@@ -220,7 +236,7 @@ def _metric_for(task: Task | None, scheme: LabelScheme) -> tuple[str, tuple[str,
 def _complete(tables: Mapping[str, Table], scheme: LabelScheme, metric: str, seed: int) -> Splits:
     """Make three splits of those that have labels; what is missing is cut from the train split."""
     texts = {split: _to_texts(table, scheme) for split, table in tables.items()}
-    labelled = {split: part for split, part in texts.items() if part.labels is not None}
+    labelled = {split: part for split, part in texts.items() if part.labels is not None} or texts
     train, dev, test = labelled["train"], labelled.get("dev"), labelled.get("test")
     notes: list[str] = []
     cut: dict[str, Texts] = {}
@@ -254,15 +270,13 @@ def _complete(tables: Mapping[str, Table], scheme: LabelScheme, metric: str, see
 def _checked(splits: Splits) -> Splits:
     """Refuse a train split with a single label, from which nothing can be learned."""
     labels = splits.train.labels
-    assert labels is not None
-    if splits.problem_type != MULTI_LABEL and len(np.unique(labels)) < 2:
+    if labels is not None and splits.problem_type != MULTI_LABEL and len(np.unique(labels)) < 2:
         raise InputError(f"the {len(splits.train)} texts left to train on all have one label; use more texts")
     return splits
 
 
 def _cut(texts: Texts, problem_type: str, seed: int) -> tuple[Texts, Texts]:
     """Cut a split from the train split."""
-    assert texts.labels is not None
     kept, cut = cut_rows(list(texts), texts.labels, problem_type, seed)
     return texts.select(kept), texts.select(cut)
 

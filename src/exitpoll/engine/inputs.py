@@ -9,9 +9,9 @@ from typing import Any, Literal
 
 from exitpoll.data.columns import Columns
 from exitpoll.data.readers import notes_on
-from exitpoll.data.splits import Texts, load_splits, load_texts
+from exitpoll.data.splits import Splits, Texts, load_splits, load_texts
 from exitpoll.data.tasks import task_named
-from exitpoll.decide.metrics import DEFAULT_METRICS, REGRESSION
+from exitpoll.decide.metrics import DEFAULT_METRICS, METRICS, REGRESSION
 from exitpoll.engine.runtime import LoadedModel
 from exitpoll.errors import InputError
 
@@ -23,7 +23,7 @@ class InputTexts:
     """Texts for a model, with the metadata that their trace will carry."""
 
     texts: Texts
-    about: Mapping[str, Any]  # data, split, task, metric
+    about: Mapping[str, Any]  # data, split, task, metric, overlap with the training texts
     notes: tuple[str, ...] = ()  # what a reader of the numbers should know about the splits
 
 
@@ -54,31 +54,56 @@ def read_texts(
     Returns:
         The texts.
     """
+    columns = Columns(text_column, pair_column, label_column, group_column)
     problem_type = loaded.runtime.problem_type
-    named = task or Path(data).name
-    about = {"data": Path(data).name, "split": split, "task": named if task_named(named) else None}
-    metric = loaded.training.get("metric")
     if split == "all":
-        columns = Columns(text_column, pair_column, label_column, group_column)
-        texts = load_texts(data, label_names=list(loaded.label_names), problem_type=problem_type, columns=columns)
-        loaded.check_pairs(f"'{data}'", pairs=texts.second is not None)
-        return InputTexts(texts, about | {"metric": metric or DEFAULT_METRICS[problem_type]}, notes_on(Path(data)))
+        names = list(loaded.label_names)
+        texts = load_texts(data, label_names=names, problem_type=problem_type, columns=columns)
+        metric, notes = DEFAULT_METRICS[problem_type], list(notes_on(Path(data)))
+    else:
+        splits = _load_splits(loaded, data, task, columns)
+        texts, metric, notes = getattr(splits, split), splits.metric, list(splits.notes)
+    loaded.check_pairs(f"'{data}'", pairs=texts.second is not None)
+    named = task or Path(data).name
+    about: dict[str, Any] = {
+        "data": Path(data).name,
+        "split": split,
+        "task": named if task_named(named) else None,
+        "metric": _known_metric(loaded.training.get("metric"), metric, problem_type),
+    }
+    overlap = loaded.overlap(texts)
+    if overlap is not None:
+        about["overlap"] = overlap.to_dict()
+        if overlap.shared:
+            notes.append(f"{overlap.shared} of {overlap.checked} texts are training texts of this model")
+    return InputTexts(texts, about, tuple(notes))
+
+
+def _load_splits(loaded: LoadedModel, data: str, task: str | None, columns: Columns) -> Splits:
+    """Load the splits as training cut them, with labels or without."""
+    problem_type = loaded.runtime.problem_type
     seed = loaded.training.get("settings", {}).get("seed")
     splits = load_splits(
         data,
         task=task,
         label_names=None if problem_type == REGRESSION else list(loaded.label_names),
         problem_type=problem_type,
+        labels="optional",
         seed=seed if isinstance(seed, int) and seed >= 0 else 0,
-        text_column=text_column,
-        pair_column=pair_column,
-        label_column=label_column,
-        group_column=group_column,
+        text_column=columns.text,
+        pair_column=columns.pair,
+        label_column=columns.label,
+        group_column=columns.group,
     )
-    loaded.check_pairs(f"'{data}'", pairs=splits.is_pairs)
     if splits.cut and not isinstance(seed, int):
         raise InputError(
             f"'{data}' has no {' or '.join(sorted(splits.cut))} split, and the seed with which training cut it from "
             "the train split is not known; use a file and --split all"
         )
-    return InputTexts(getattr(splits, split), about | {"metric": metric or splits.metric}, tuple(splits.notes))
+    return splits
+
+
+def _known_metric(stated: object, usual: str, problem_type: str) -> str:
+    """Return the metric of the training or else of the data; agreement is what traces without labels take anyway."""
+    candidates = (metric for metric in (stated, usual) if metric in METRICS)
+    return str(next(candidates, DEFAULT_METRICS[problem_type]))

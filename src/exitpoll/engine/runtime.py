@@ -10,6 +10,7 @@ from typing import Any, Protocol
 from numpy.typing import NDArray
 
 from exitpoll.data.batching import Tokens
+from exitpoll.data.overlap import Overlap, TextDigest
 from exitpoll.data.splits import Texts
 from exitpoll.decide.certificate import Source
 from exitpoll.decide.metrics import REGRESSION
@@ -117,6 +118,18 @@ class LoadedModel:
         if self.training.get("pairs", pairs) != pairs:
             given, trained = ("a pair of texts", "single texts") if pairs else ("a single text", "pairs")
             raise InputError(f"{place}: {given}, where the model was trained on {trained}")
+
+    def overlap(self, texts: Texts) -> Overlap | None:
+        """Count which texts the model was trained on.
+
+        Args:
+            texts: The texts.
+
+        Returns:
+            The counts; None if the training texts are not known.
+        """
+        digest = self.training.get("train_digest")
+        return None if digest is None else TextDigest.from_dict(digest).overlap(texts)
 
     @property
     def source(self) -> Source:

@@ -69,12 +69,18 @@ def model_card(folder: Path, name: str) -> str:
 def _read_architecture(folder: Path) -> _Architecture:
     """Read what the files state about the model."""
     config, manifest = read_json(folder / CONFIG) or {}, read_json(folder / MANIFEST) or {}
+    names, encoder = config.get("id2label"), config.get("encoder")
     return _Architecture(
-        exit_layers=manifest.get("exit_layers") or config.get("exit_layers") or [],
-        label_names=manifest.get("label_names") or list((config.get("id2label") or {}).values()),
-        encoder=(config.get("encoder") or {}).get("model_type"),
+        exit_layers=_list(manifest.get("exit_layers")) or _list(config.get("exit_layers")),
+        label_names=_list(manifest.get("label_names")) or list(names.values() if isinstance(names, dict) else ()),
+        encoder=encoder.get("model_type") if isinstance(encoder, dict) else None,
         precision=manifest.get("precision"),
     )
+
+
+def _list(value: object) -> list:
+    """Return a list; an empty one for anything else."""
+    return value if isinstance(value, list) else []
 
 
 def _read_training(folder: Path) -> TrainingSummary:

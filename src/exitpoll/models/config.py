@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import math
+from collections.abc import Mapping
 from typing import Any, ClassVar
 
 from transformers import AutoConfig, PreTrainedConfig
 from transformers.configuration_utils import SubConfigSpec
 
-from exitpoll.decide.metrics import REGRESSION, SINGLE_LABEL
+from exitpoll.decide.metrics import PROBLEM_TYPES, REGRESSION, SINGLE_LABEL
 from exitpoll.errors import InputError
 
 POOLINGS = ("mean", "first", "pooler")
@@ -57,13 +59,71 @@ class ExitConfig(PreTrainedConfig):
             self.problem_type = REGRESSION if self.num_labels == 1 else SINGLE_LABEL
         if self.exit_layers is None:
             self.exit_layers = list(range(1, depth + 1))
-        layers = self.exit_layers
-        if not layers or layers != sorted(set(layers)) or not 1 <= layers[0] <= layers[-1] <= depth:
-            raise InputError(f"exits {layers} must be distinct layers in increasing order between 1 and {depth}")
-        if self.head not in HEADS:
-            raise InputError(f"head '{self.head}' is unknown; choose one of: {', '.join(HEADS)}")
-        if self.pooling not in POOLINGS:
-            raise InputError(f"pooling '{self.pooling}' is unknown; choose one of: {', '.join(POOLINGS)}")
+        _check_choice("head", self.head, tuple(HEADS))
+        _check_choice("pooling", self.pooling, POOLINGS)
+        _check_choice("problem type", self.problem_type, PROBLEM_TYPES)
+        _check_exits(self.exit_layers, depth)
+        for name in ("head_dropout", "layer_drop"):
+            _check_number(name, getattr(self, name), float, lowest=0, below=1)
+        _check_number("max_length", self.max_length, int, lowest=3)
+        if set(self.id2label) != set(range(self.num_labels)):
+            raise InputError(f"the classes {sorted(self.id2label)} must be numbered from 0 to {self.num_labels - 1}")
+
+
+def make_config(**fields: Any) -> ExitConfig:
+    """Make a configuration, and refuse fields of a wrong type as fields of a wrong value are refused.
+
+    Args:
+        **fields: The fields of `ExitConfig`.
+
+    Returns:
+        The configuration.
+    """
+    try:
+        return ExitConfig(**fields)
+    except InputError:
+        raise
+    except Exception as error:  # transformers checks types with errors of its own
+        raise InputError(f"the model cannot be configured like this: {error}") from error
+
+
+def are_unnamed(id2label: Mapping[int, str]) -> bool:
+    """Return whether the classes have only the names that transformers makes of their numbers.
+
+    Args:
+        id2label: The names by number.
+
+    Returns:
+        Whether all of them are LABEL_0, LABEL_1, …
+    """
+    return all(name == f"LABEL_{number}" for number, name in id2label.items())
+
+
+def _check_choice(name: str, value: object, choices: tuple[str, ...]) -> None:
+    """Refuse a value that is not among the choices."""
+    if value not in choices:
+        raise InputError(f"{name} '{value!s:.60}' is unknown; choose one of: {', '.join(choices)}")
+
+
+def _check_exits(layers: object, depth: int) -> None:
+    """Refuse exits that are not layers in increasing order."""
+    if (
+        not isinstance(layers, list)
+        or not layers
+        or any(type(layer) is not int for layer in layers)
+        or layers != sorted(set(layers))
+        or not 1 <= layers[0] <= layers[-1] <= depth
+    ):
+        raise InputError(f"exits {layers!s:.60} must be distinct layers in increasing order between 1 and {depth}")
+
+
+def _check_number(name: str, value: object, kind: type, *, lowest: float, below: float = math.inf) -> None:
+    """Refuse what is not a number in a range."""
+    kinds = (int,) if kind is int else (int, float)
+    if isinstance(value, bool) or not isinstance(value, kinds) or not lowest <= value < below:
+        number = "an integer" if kind is int else "a number"
+        upper = "" if below == math.inf else f" and below {below}"
+        raise InputError(f"{name} {value!s:.60} must be {number}, at least {lowest}{upper}")
 
 
 AutoConfig.register(ExitConfig.model_type, ExitConfig)

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
-from typing import TypedDict, cast
+from typing import Any, TypedDict, cast
 
+from exitpoll.data.overlap import TextDigest
 from exitpoll.errors import InputError
 from exitpoll.files import check_free, read_json
 
@@ -33,7 +35,7 @@ class SplitScores(TypedDict):
 class TrainingSummary(TypedDict, total=False):
     """The content of training.json."""
 
-    exitpoll: str  # version
+    versions: dict[str, str]  # of exitpoll and the packages that it trained with
     settings: dict[str, object]  # of the training
     source: dict[str, str]  # fingerprint and runtime of the model
     encoder: str | None  # its name
@@ -45,7 +47,8 @@ class TrainingSummary(TypedDict, total=False):
     texts: dict[str, int]  # number of texts, by split
     truncated: int  # number of texts longer than the maximum length
     notes: list[str]
-    seconds: float
+    seconds: float  # in all sessions, if it was interrupted
+    train_digest: dict[str, object]  # hashes of the training texts, as TextDigest keeps them
 
 
 def is_model_folder(folder: Path) -> bool:
@@ -75,9 +78,71 @@ def read_training(folder: Path) -> TrainingSummary:
     """
     path = folder / TRAINING
     summary = read_json(path) if path.exists() else {}
-    if summary is None or not isinstance(summary.get("settings", {}), dict):
+    if summary is None:
         raise InputError(f"'{path}' is broken, so the splits of the training are not known; restore it or remove it")
+    for name, value in summary.items():
+        if name in _IS_VALID and not _IS_VALID[name](value):
+            raise InputError(f"'{path}' is broken: {name} is {value!r:.60}; restore it or remove it")
+    exits = len(summary.get("exit_layers", ()))
+    for split, scores in summary.get("scores", {}).items():
+        if len(scores["exit_scores"]) != exits:
+            raise InputError(f"'{path}' is broken: {split} has not one score for each of {exits} exits")
     return cast(TrainingSummary, summary)
+
+
+def _is_number(value: object) -> bool:
+    """Return whether a value is a number."""
+    return isinstance(value, int | float) and not isinstance(value, bool)
+
+
+def _is_count(value: object) -> bool:
+    """Return whether a value is a number of things."""
+    return type(value) is int and value >= 0
+
+
+def _are_layers(value: object) -> bool:
+    """Return whether a value is a list of layers, in increasing order."""
+    return isinstance(value, list) and all(map(_is_count, value)) and value == sorted(set(value))
+
+
+def _is_name(value: object) -> bool:
+    """Return whether a value is a name, or missing."""
+    return value is None or isinstance(value, str)
+
+
+def _are_scores(value: object) -> bool:
+    """Return whether a value holds the scores of every exit, by split."""
+    if not isinstance(value, dict):
+        return False
+    lists = [scores.get("exit_scores") if isinstance(scores, dict) else None for scores in value.values()]
+    return all(isinstance(scores, list) and all(map(_is_number, scores)) for scores in lists)
+
+
+def _is_digest(value: object) -> bool:
+    """Return whether a value is the digest of texts."""
+    try:
+        TextDigest.from_dict(value)
+    except InputError:
+        return False
+    return True
+
+
+_IS_VALID: dict[str, Callable[[Any], bool]] = {  # of every field that is read again
+    "exitpoll": _is_name,
+    "settings": lambda value: isinstance(value, dict),
+    "source": lambda value: isinstance(value, dict) and all(isinstance(part, str) for part in value.values()),
+    "encoder": _is_name,
+    "data": _is_name,
+    "pairs": lambda value: isinstance(value, bool),
+    "metric": lambda value: isinstance(value, str),
+    "exit_layers": _are_layers,
+    "scores": _are_scores,
+    "texts": lambda value: isinstance(value, dict) and all(map(_is_count, value.values())),
+    "truncated": _is_count,
+    "notes": lambda value: isinstance(value, list) and all(isinstance(note, str) for note in value),
+    "seconds": _is_number,
+    "train_digest": _is_digest,
+}
 
 
 def policy_path(model_folder: str | Path) -> Path:

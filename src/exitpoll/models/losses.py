@@ -2,8 +2,8 @@
 
 Notation of Sun et al. (2021): x_i is the distribution over classes that head i predicts, i = 1…L; y is the gold label;
 CE(x_i, x_j) = −Σ_c x_j[c] log x_i[c], so the earlier head x_j is the target. All losses take logits
-(texts, exits, classes) and are means over texts. The paper covers single-label tasks; in multi-label tasks every label
-is a Bernoulli variable, and regression has the relevancy loss only.
+(texts, exits, classes) and are means over texts. The papers cover single-label tasks; in multi-label tasks every label
+is a Bernoulli variable, and regression has no diversity loss.
 """
 
 from __future__ import annotations
@@ -146,22 +146,32 @@ def ensemble(
     )
 
 
-def self_distillation(logits: Tensor, *, temperature: float = 1.0) -> Tensor:
+def self_distillation(logits: Tensor, *, temperature: float = 1.0, problem_type: str = SINGLE_LABEL) -> Tensor:
     """Compute the self-distillation loss, which needs no labels: Σ_{i<L} KL(x_i ‖ x_L), Liu et al. (2020), Eq. 4.
+
+    In multi-label tasks the divergence is the mean over labels; in regression it is the squared distance to the last
+    head's value.
 
     Args:
         logits: (texts, exits, classes)
         temperature: Divides the logits of both sides; the loss is multiplied by its square, so that the size of the
-            gradients does not depend on it.
+            gradients does not depend on it. Regression has none.
+        problem_type: As in `relevancy`.
 
     Returns:
         The loss, ().
     """
     if temperature <= 0:
         raise InputError(f"temperature {temperature} must be above 0")
-    log_probabilities = _log_softmax(_precise(logits) / temperature)
+    logits = _precise(logits)
+    if problem_type == REGRESSION:
+        return (logits[:, :-1] - logits[:, -1:].detach()).square().mean(dim=-1).sum(dim=1).mean()
+    if problem_type == MULTI_LABEL:
+        log_probabilities = torch.stack(_log_sigmoids(logits / temperature), dim=-1)  # (texts, exits, classes, 2)
+    else:
+        log_probabilities = _log_softmax(logits / temperature).unsqueeze(2)  # (texts, exits, 1, classes)
     students, teacher = log_probabilities[:, :-1], log_probabilities[:, -1:].detach()
-    divergence = (students.exp() * (students - teacher)).sum(dim=-1)  # (texts, exits - 1)
+    divergence = (students.exp() * (students - teacher)).sum(dim=-1).mean(dim=-1)  # (texts, exits - 1)
     return divergence.sum(dim=1).mean() * temperature**2
 
 

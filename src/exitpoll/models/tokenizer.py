@@ -13,6 +13,7 @@ from exitpoll.data.batching import Tokens, lengths_of, pick
 from exitpoll.data.splits import Texts
 from exitpoll.errors import InputError
 from exitpoll.models.encoders import family_of
+from exitpoll.models.screening import check_config, check_tokenizer
 
 
 @dataclass(frozen=True)
@@ -55,6 +56,8 @@ def load_tokenizer(name_or_folder: str | Path) -> PreTrainedTokenizerBase:
     Returns:
         The tokenizer.
     """
+    check_config(name_or_folder)
+    check_tokenizer(name_or_folder)
     try:
         tokenizer = AutoTokenizer.from_pretrained(name_or_folder, trust_remote_code=False)
     except Exception as error:  # a broken file raises whatever its reader stumbles on
@@ -64,6 +67,11 @@ def load_tokenizer(name_or_folder: str | Path) -> PreTrainedTokenizerBase:
         raise InputError(f"'{name_or_folder}' has no tokenizer files; save the tokenizer of the encoder there")
     if tokenizer.pad_token is None:
         raise InputError(f"the tokenizer of '{name_or_folder}' has no padding token; set its pad_token")
+    longest = tokenizer.model_max_length
+    if not isinstance(longest, int | float) or not longest >= 1:
+        raise InputError(
+            f"the tokenizer of '{name_or_folder}' has model_max_length {longest!r:.60}; set it to a number"
+        )
     return tokenizer
 
 
@@ -121,6 +129,20 @@ def readable_length(config: PreTrainedConfig, wanted: int) -> int:
         The smaller of the length asked for and the number of positions of the encoder.
     """
     return min(wanted, family_of(config).max_length(config))
+
+
+def full_length(config: PreTrainedConfig, tokenizer: PreTrainedTokenizerBase | None) -> int:
+    """Return how many tokens of a text a model of transformers reads: all that its tokenizer and positions allow.
+
+    Args:
+        config: The configuration of the encoder.
+        tokenizer: Its tokenizer; None if there is none.
+
+    Returns:
+        The smaller of the tokenizer's maximum length and the number of positions of the encoder.
+    """
+    longest = family_of(config).max_length(config)
+    return longest if tokenizer is None else int(min(longest, tokenizer.model_max_length))
 
 
 def padding_of(tokenizer: PreTrainedTokenizerBase) -> dict[str, int]:

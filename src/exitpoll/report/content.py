@@ -16,7 +16,7 @@ from exitpoll.data.batching import Text
 from exitpoll.decide.analysis import disagreement, static_exit
 from exitpoll.decide.compare import Comparison
 from exitpoll.decide.evaluate import Evaluation
-from exitpoll.decide.metrics import REGRESSION
+from exitpoll.decide.metrics import REGRESSION, agreement
 from exitpoll.decide.policy import Policy
 from exitpoll.decide.trace import Trace
 from exitpoll.files import JsonObject
@@ -165,7 +165,6 @@ def page_content(report: Report) -> JsonObject:
         "notes": report.notes,
         "about": {name: trace.about[name] for name in ABOUT if trace.about.get(name) is not None},
         "policy": json.dumps(policy.to_dict(), indent=1, ensure_ascii=False),
-        "percent": percent,
         "points": points,
         **_errors(report),
         **_wall_clock(report.benchmark),
@@ -211,6 +210,7 @@ def _errors(report: Report) -> JsonObject:
         "label_names": report.label_names,
         "matrix": None if matrix is None else matrix.tolist(),
         "confusions": top_confusions(decided),
+        "flawless": not report.regression and bool(agreement(decided.policy.answer, decided.gold).all()),
         "by_class": by_class(decided, report.label_names),
         "by_length": by_length(decided, lengths_of_texts(report.texts) if lengths is None else np.asarray(lengths)),
         "length_unit": "words" if lengths is None else "tokens",

@@ -56,12 +56,12 @@ def describe_static(evaluation: Evaluation, exit_layers: Sequence[int]) -> list[
         return _compare_as_fast(evaluation, rows)
     best, last = max(rows, key=lambda layer: rows[layer].score.value), exit_layers[-1]
     row = rows[best]
-    score = f"{evaluation.metric} {percent(row.score.value)} %"
+    score = f"{evaluation.metric} {points(row.score.value)} %"
     lines = [f"Best static depth: layer {best}, {score}, {row.speedup:.2f} × in layers."]
     if best != last:
         sure = "" if row.drop.sign else ", which may be chance"
         lines.append(
-            f"The last exit is worse than an earlier one: {percent(rows[last].score.value)} % after layer {last}, "
+            f"The last exit is worse than an earlier one: {points(rows[last].score.value)} % after layer {last}, "
             f"{points(-row.drop.value)} points below layer {best} "
             f"(95 % interval {points(-row.drop.high)} to {points(-row.drop.low)}{sure})."
         )
@@ -78,7 +78,7 @@ def _compare_as_fast(evaluation: Evaluation, rows: dict[int, Measurement]) -> li
     ahead = ours.score.value - rows[layer].score.value
     compared = f"{percent(abs(ahead))} points {'below' if ahead >= 0 else 'ABOVE'} the policy"
     advice = "" if ahead >= 0 else ": a model cut there would be better and as fast"
-    score = f"{evaluation.metric} {percent(rows[layer].score.value)} %"
+    score = f"{evaluation.metric} {points(rows[layer].score.value)} %"
     return [f"Best static exit at least as fast as the policy: layer {layer}, {score}, {compared}{advice}."]
 
 

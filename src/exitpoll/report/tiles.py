@@ -58,7 +58,7 @@ def _cost(evaluation: Evaluation) -> Tile:
     change = "less" if ours.drop.value >= 0 else "more"
     details = [
         f"95 % interval of the loss: {_interval(ours.drop)}",
-        f"{percent(ours.score.value)} % with early exit, {percent(full.score.value)} % without",
+        f"{points(ours.score.value)} % with early exit, {points(full.score.value)} % without",
     ]
     if known:
         details.append(f"{percent(ours.differs)} % of answers differ from the full model’s")

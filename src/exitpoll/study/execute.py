@@ -25,12 +25,13 @@ from exitpoll.models.folder import JOURNAL, read_training
 from exitpoll.models.model import EarlyExitModel
 from exitpoll.models.pretrained import encoder_folder
 from exitpoll.models.tokenizer import load_tokenizer, tokenize
-from exitpoll.study.clock import Clock
 from exitpoll.study.pruning import every_other, head_importance, keep_layers, prune_heads, speedup_of
 from exitpoll.study.run import MODEL, RUN, SNAPSHOTS, SPLITS, UNLABELLED, Outcome, Run
 from exitpoll.study.snapshots import SnapshotTaker
-from exitpoll.training.train import digest_of_texts, train
+from exitpoll.training.clock import Clock
+from exitpoll.training.train import train
 from exitpoll.training.trainer import processes
+from exitpoll.training.work import digest_of_texts
 
 RANKING_TEXTS = 1024  # on which attention heads are ranked
 CLOCK, DIGESTS = "seconds.json", "files.json"

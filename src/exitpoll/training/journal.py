@@ -82,6 +82,11 @@ class Journal:
             gold = of_gold.gather(1, nearest).sum(dim=0)
             self.gold = gold if self.gold is None else self.gold + gold
 
+    @property
+    def mean_loss(self) -> float:
+        """The mean loss of the batches since the last line; 0 if there are none."""
+        return self.loss / max(self.batches, 1)
+
     def write(self, *, step: int, epoch: float, learning_rate: float, scores: Mapping[str, object]) -> None:
         """Append a line and begin the next.
 
@@ -96,7 +101,7 @@ class Journal:
             "step": step,
             "epoch": round(epoch, 4),
             "learning_rate": learning_rate,
-            "train_loss": self.loss / max(self.batches, 1),
+            "train_loss": self.mean_loss,
             **scores,
             "closest": None if self.counts is None else self.counts.tolist(),
             "alpha": None if self.gold is None else (self.gold * self.diversity_weight / self.texts).tolist(),

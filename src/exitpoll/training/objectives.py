@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING
 
-from exitpoll.decide.metrics import REGRESSION, SINGLE_LABEL
+from exitpoll.decide.metrics import MULTI_LABEL, PROBLEM_TYPES, SINGLE_LABEL
 from exitpoll.errors import InputError
 
 if TYPE_CHECKING:
@@ -25,8 +25,13 @@ Loss = Callable[["Tensor", "Tensor"], "Tensor"]  # logits (texts, exits, classes
 class Objective:
     """A training objective."""
 
-    bind: Callable[[TrainingSettings, str], Loss]  # (resolved settings, problem type) -> loss, or an InputError
+    bind: Callable[[TrainingSettings, str], Loss]  # (resolved settings, problem type) -> loss
+    problem_types: tuple[str, ...] = PROBLEM_TYPES  # for which it is defined
     needs_trained_last_head: bool = False  # the other heads learn from the last head, so it must be trained first
+
+
+FALLBACK = "relevancy"  # where the objective of a method is not defined
+WITHOUT_LABELS = "self_distillation"  # where texts have no labels
 
 
 def loss_for(settings: TrainingSettings, problem_type: str) -> Loss:
@@ -40,7 +45,12 @@ def loss_for(settings: TrainingSettings, problem_type: str) -> Loss:
         A function of logits and labels.
     """
     assert settings.objective is not None
-    return OBJECTIVES[settings.objective].bind(settings, problem_type)
+    objective = OBJECTIVES[settings.objective]
+    if problem_type not in objective.problem_types:
+        raise InputError(
+            f"the {settings.objective} objective is not defined for {problem_type}: use the {FALLBACK} objective"
+        )
+    return objective.bind(settings, problem_type)
 
 
 def _relevancy(settings: TrainingSettings, problem_type: str) -> Loss:
@@ -57,11 +67,6 @@ def _ensemble(settings: TrainingSettings, problem_type: str) -> Loss:
 
     assert settings.exit_weights is not None
     assert settings.diversity_weight is not None
-    if problem_type == REGRESSION:
-        raise InputError(
-            "the ensemble objective compares class distributions, and these labels are real numbers (regression): "
-            "use the relevancy objective, or name another problem type"
-        )
     return partial(
         ensemble,
         diversity_weight=settings.diversity_weight,
@@ -78,17 +83,13 @@ def _self_distillation(settings: TrainingSettings, problem_type: str) -> Loss:
     """Bind the self-distillation loss, which needs no labels."""
     from exitpoll.models.losses import self_distillation
 
-    if problem_type != SINGLE_LABEL:
-        raise InputError(
-            f"the self_distillation objective needs a single label per text, not {problem_type}: "
-            "use the relevancy objective"
-        )
-    return lambda logits, labels: self_distillation(logits, temperature=settings.temperature)
+    distill = partial(self_distillation, temperature=settings.temperature, problem_type=problem_type)
+    return lambda logits, labels: distill(logits)
 
 
 # A new objective is one row here.
 OBJECTIVES: dict[str, Objective] = {
     "relevancy": Objective(_relevancy),
-    "ensemble": Objective(_ensemble),
+    "ensemble": Objective(_ensemble, problem_types=(SINGLE_LABEL, MULTI_LABEL)),
     "self_distillation": Objective(_self_distillation, needs_trained_last_head=True),
 }

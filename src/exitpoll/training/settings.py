@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, fields, replace
-from typing import TYPE_CHECKING, Literal, get_args, get_type_hints
+from numbers import Integral, Real
+from typing import TYPE_CHECKING, Any, Literal, get_args, get_type_hints
 
+from exitpoll.decide.metrics import REGRESSION
 from exitpoll.decide.strategies import STRATEGIES
 from exitpoll.errors import InputError
-from exitpoll.training.methods import METHODS, SCHEDULES, ExitWeights
-from exitpoll.training.objectives import OBJECTIVES
+from exitpoll.training.methods import METHODS, SCHEDULES, ExitWeights, Method
+from exitpoll.training.objectives import FALLBACK, OBJECTIVES, WITHOUT_LABELS
 
 if TYPE_CHECKING:
     MethodName = str
@@ -41,7 +43,8 @@ class TrainingSettings:
 
     Args:
         method: The published method to follow.
-        objective: The loss over all exits; the method's by default.
+        objective: The loss over all exits; the method's by default, relevancy where that is not defined, and
+            self_distillation for texts without labels.
         schedule: The order in which encoder and heads are trained; the method's by default, "heads" for a fine-tuned
             classifier. "heads" leaves the encoder and the last head unchanged.
         strategy: The exit strategy that goes with the model; the method's by default.
@@ -60,7 +63,8 @@ class TrainingSettings:
         warmup: Share of the steps in which the learning rate rises.
         weight_decay: Weight decay of AdamW.
         max_grad_norm: Gradients are clipped to this norm.
-        max_length: Longest text read, in tokens; the model's (128) by default.
+        max_length: Longest text read, in tokens; the model's by default: 128 of an encoder, all that it reads of a
+            classifier.
         logs_per_epoch: How many times in an epoch the calibration split is scored and a checkpoint saved.
         select: Keep the checkpoint with the best mean score over exits, last exit's score, or mean loss.
         early_stop: Stop after this many evaluations without improvement; never by default.
@@ -94,29 +98,89 @@ class TrainingSettings:
     precision: Literal["auto", "fp32", "bf16"] = "auto"
     seed: int = 0
 
-    def resolved(self, *, native_head: bool = False) -> TrainingSettings:
-        """Check all values and fill in those that follow from the method.
+    def resolved(
+        self, *, native_head: bool = False, problem_type: str | None = None, labelled: bool = True
+    ) -> TrainingSettings:
+        """Check all values and fill in those that follow from the method, the model and the texts.
 
         Args:
             native_head: Whether the model is a fine-tuned classifier with a head of its own. It stays unchanged, and
                 only the heads below it are trained, unless a schedule is named.
+            problem_type: As in transformers; None if it is not known yet.
+            labelled: Whether the texts have labels.
 
         Returns:
             Settings in which objective, schedule, strategy, exit weights and diversity weight are set.
         """
-        _check_choices(self)
-        method = METHODS[self.method]
+        given = _with_plain_numbers(self)
+        _check_choices(given)
+        method = _fitting(METHODS[given.method], problem_type, labelled=labelled)
         unset = {
             field.name: getattr(method, field.name)
             for field in fields(method)
-            if field.name != "paper" and getattr(self, field.name) is None
+            if field.name != "paper" and getattr(given, field.name) is None
         }
-        if native_head and self.schedule is None:
+        if native_head and given.schedule is None:
             unset["schedule"] = "heads"
-        settings = replace(self, **unset)
+        settings = replace(given, **unset)
         _check_ranges(settings)
-        _check_schedule(settings)
+        _check_schedule(settings, labelled=labelled)
         return settings
+
+
+def fallback_notes(given: TrainingSettings, resolved: TrainingSettings, problem_type: str) -> list[str]:
+    """Describe where a training departs from its method.
+
+    Args:
+        given: The settings as they were given.
+        resolved: The same, resolved.
+        problem_type: As in transformers.
+
+    Returns:
+        What a reader of the results should know.
+    """
+    method = METHODS[given.method]
+    if resolved.objective == WITHOUT_LABELS and given.objective is None and method.objective != WITHOUT_LABELS:
+        return ["the texts have no labels: heads learn the last exit's answers, by self-distillation"]
+    if given.objective is None and resolved.objective != method.objective:
+        reason = f"the {method.objective} objective of method {given.method} is not defined for {problem_type}"
+        return [f"{reason}: the heads are trained with the {resolved.objective} objective"]
+    return []
+
+
+def _fitting(method: Method, problem_type: str | None, *, labelled: bool) -> Method:
+    """Replace what a method cannot do with texts of this kind."""
+    if problem_type == REGRESSION and not STRATEGIES[method.strategy].regression:
+        method = replace(method, strategy=next(name for name, row in STRATEGIES.items() if row.regression))
+    if not labelled:
+        return replace(method, objective=WITHOUT_LABELS, diversity_weight=0.0)
+    if problem_type is not None and problem_type not in OBJECTIVES[method.objective].problem_types:
+        return replace(method, objective=FALLBACK, diversity_weight=0.0)
+    return method
+
+
+def _with_plain_numbers(settings: TrainingSettings) -> TrainingSettings:
+    """Refuse values of a wrong type; numbers of NumPy become numbers of Python."""
+    plain: dict[str, Any] = {}
+    for name, hint in get_type_hints(TrainingSettings).items():
+        value, kinds = getattr(settings, name), (hint, *get_args(hint))
+        if value is None and type(None) in kinds:
+            continue
+        if bool in kinds and not isinstance(value, bool):
+            raise InputError(f"{name} {value!r:.60} must be True or False")
+        if int in kinds:
+            plain[name] = _plain_number(name, value, Integral, "an integer")
+        elif float in kinds:
+            plain[name] = _plain_number(name, value, Real, "a number")
+    return replace(settings, **plain)
+
+
+def _plain_number(name: str, value: object, kind: type, called: str) -> int | float:
+    """Refuse what is not a number of a kind; True is none."""
+    if isinstance(value, bool) or not isinstance(value, kind):
+        raise InputError(f"{name} {value!r:.60} must be {called}")
+    assert isinstance(value, Real)
+    return int(value) if isinstance(value, Integral) else float(value)
 
 
 def _check_choices(settings: TrainingSettings) -> None:
@@ -125,7 +189,7 @@ def _check_choices(settings: TrainingSettings) -> None:
         choices = _choices(hint)
         value = getattr(settings, name)
         if choices and value is not None and value not in choices:
-            raise InputError(f"{name} '{value}' is unknown; choose one of: {', '.join(choices)}")
+            raise InputError(f"{name} '{value!s:.60}' is unknown; choose one of: {', '.join(choices)}")
 
 
 def _choices(hint: object) -> tuple[str, ...]:
@@ -149,10 +213,15 @@ def _check_ranges(settings: TrainingSettings) -> None:
             raise InputError(f"{name} {getattr(settings, name)} must be above 0")
 
 
-def _check_schedule(settings: TrainingSettings) -> None:
-    """Refuse a schedule that does not train the last head before heads that learn from it."""
+def _check_schedule(settings: TrainingSettings, *, labelled: bool) -> None:
+    """Refuse a schedule that does not train the last head before heads that learn from it, or that needs labels."""
     assert settings.objective is not None
     assert settings.schedule is not None
+    if not labelled and SCHEDULES[settings.schedule] != ("heads",):
+        raise InputError(
+            "the texts have no labels, from which only the heads below a fine-tuned classifier can learn "
+            "(schedule heads): use labelled texts, or start from a classifier"
+        )
     if OBJECTIVES[settings.objective].needs_trained_last_head and SCHEDULES[settings.schedule][-1] != "heads":
         raise InputError(
             f"objective '{settings.objective}' learns from a trained last head, which schedule "

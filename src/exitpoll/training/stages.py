@@ -29,6 +29,7 @@ from exitpoll.training.heads_only import FrozenTexts, HeadsOnly
 from exitpoll.training.journal import Journal
 from exitpoll.training.methods import SCHEDULES
 from exitpoll.training.objectives import Loss, loss_for
+from exitpoll.training.scores import answers_as_labels
 from exitpoll.training.settings import TrainingSettings
 from exitpoll.training.trainer import (
     EvaluateAndSave,
@@ -49,7 +50,8 @@ class Job:
     model: EarlyExitModel
     tokenizer: PreTrainedTokenizerBase
     train: TokenizedTexts
-    calibration: TokenizedTexts
+    calibration: TokenizedTexts  # longest first
+    test: TokenizedTexts
     splits: Splits
     settings: TrainingSettings  # resolved
     work: Path  # folder of checkpoints and journal
@@ -128,8 +130,8 @@ def _freeze(job: Job, texts: TokenizedTexts, split: str, folder: Path) -> Frozen
     path = folder / f"{split}-{processes().process_index}.npy"
     on_progress = named(f"features of {split}", job.on_progress)
     features, last_logits = record_features(job.model, texts, job.tokenizer, path, on_progress=on_progress)
-    assert texts.labels is not None
-    return FrozenTexts(features, last_logits, texts.labels)
+    labels = answers_as_labels(last_logits, job.splits.problem_type) if texts.labels is None else texts.labels
+    return FrozenTexts(features, last_logits, labels)
 
 
 def _fit(

@@ -2,55 +2,68 @@
 
 from __future__ import annotations
 
-import hashlib
-import json
+import logging
 import shutil
-import time
-from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import nullcontext
+from dataclasses import asdict, dataclass, replace
 from importlib.metadata import version
 from pathlib import Path
 
 import torch
 from transformers import PreTrainedTokenizerBase, set_seed
 
-from exitpoll.data.progress import OnProgress, ignore
-from exitpoll.data.splits import Splits, Texts
+from exitpoll.data.overlap import TextDigest
+from exitpoll.data.progress import OnProgress, ignore, shown
+from exitpoll.data.splits import AGREEMENT, Splits
 from exitpoll.decide.metrics import REGRESSION
 from exitpoll.errors import InputError
-from exitpoll.files import partial_of, publish, read_json, write_json, write_text
+from exitpoll.files import locked, partial_of, publish, write_json, write_text
 from exitpoll.models.card import model_card
+from exitpoll.models.config import are_unnamed
 from exitpoll.models.fingerprint import fingerprint_of, runtime_name
 from exitpoll.models.folder import CARD, JOURNAL, TRAINING, SplitScores, TrainingSummary, check_free_for_model
 from exitpoll.models.model import EarlyExitModel
-from exitpoll.models.tokenizer import TokenizedTexts, readable_length, tokenize
+from exitpoll.models.tokenizer import TokenizedTexts, full_length, readable_length, tokenize
+from exitpoll.training.clock import Clock
 from exitpoll.training.features import record_logits
 from exitpoll.training.heads_only import check_heads_below
+from exitpoll.training.labels import name_labels
 from exitpoll.training.methods import SCHEDULES
 from exitpoll.training.objectives import loss_for
 from exitpoll.training.scores import score_exits
-from exitpoll.training.settings import TrainingSettings
+from exitpoll.training.settings import TrainingSettings, fallback_notes
 from exitpoll.training.stages import Job, run_stages
 from exitpoll.training.trainer import processes
+from exitpoll.training.work import SECONDS, SPLITS, identity_of, open_work
 
-SPLITS = ("train", "calibration", "test")
-IDENTITY = "identity.json"  # in the work folder: what the training depends on
+logger = logging.getLogger(__name__)
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Trained:
     """Result of a training run."""
 
     folder: Path
     model: EarlyExitModel
     exit_layers: Sequence[int]
-    calibration_scores: Sequence[float]  # (exits,) by the task's metric
+    calibration_scores: Sequence[float]  # (exits,) by the metric
     test_scores: Sequence[float]  # (exits,)
-    metric: str
+    metric: str  # of the task; "agreement" with the last exit if the texts have no labels
     truncated: int  # texts longer than the encoder reads, over all splits
     texts: int  # over all splits
-    seconds: float
+    seconds: float  # in all sessions, if it was interrupted
     notes: Sequence[str]
+
+    def __repr__(self) -> str:
+        """Return folder, scores and time in one line."""
+        scores = ", ".join(
+            f"{layer}: {100 * score:.1f}" for layer, score in zip(self.exit_layers, self.test_scores, strict=True)
+        )
+        return (
+            f"Trained('{self.folder}', test {self.metric} in % after layer {{{scores}}}, "
+            f"{self.texts} texts, {self.seconds:.0f} s)"
+        )
 
 
 def train(
@@ -62,60 +75,53 @@ def train(
     *,
     resume: bool = False,
     overwrite: bool = False,
+    progress: bool = False,
     on_progress: OnProgress = ignore,
 ) -> Trained:
     """Train a model and write its folder atomically.
 
     While it runs, checkpoints and the journal are kept in `<out>.partial`. From then on denormal numbers, which slow
-    CPUs down, are flushed to zero in the whole process.
+    CPUs down, are flushed to zero in the whole process. What a reader of the results should know is logged at level
+    INFO as soon as it is known, and returned as `notes`.
 
     Args:
         model: The model to train, in place.
         tokenizer: Its tokenizer.
-        splits: The texts to train on, to select checkpoints by and to report scores on.
+        splits: The texts to train on, to select checkpoints by and to report scores on. Without labels only the heads
+            below a classifier can be trained, and scores are agreement with the last exit.
         out: The folder to write.
         settings: How to train. A model made by `from_classifier` keeps its own head, and only the heads below it are
             trained, unless a schedule is named.
         resume: Resume an interrupted training.
         overwrite: Replace an older model folder, and discard an interrupted training.
+        progress: Whether to show progress bars on stderr.
         on_progress: Called after every step and every evaluation.
 
     Returns:
         The trained model with the scores of every exit.
     """
-    started = time.monotonic()
     out = Path(out).resolve()
-    settings = preflight(settings, out, native_head=model.config.native_head, overwrite=overwrite)
-    _check_compatible(model, tokenizer, splits, settings)
-    notes = (*splits.notes, *_name_labels(model, splits))
-    _configure(model, settings)
-    tokenized = {name: tokenize(getattr(splits, name), tokenizer, model.config.max_length) for name in SPLITS}
-    calibration = tokenized["calibration"].sorted_by_length()
-    job = Job(model, tokenizer, tokenized["train"], calibration, splits, settings, partial_of(out), on_progress)
-    distributed = processes()
-    if distributed.is_main_process:
-        _open_work(job.work, _identity(model, splits, settings), resume=resume, overwrite=overwrite)
-    distributed.wait_for_everyone()
-    torch.set_flush_denormal(True)
-    set_seed(settings.seed)
-    model.to(distributed.device)
-    run_stages(job)
-    scores = {name: _score(job, tokenized[name]) for name in ("calibration", "test")}
-    result = Trained(
-        folder=out,
-        model=model,
-        exit_layers=model.config.exit_layers,
-        calibration_scores=scores["calibration"]["exit_scores"],
-        test_scores=scores["test"]["exit_scores"],
-        metric=splits.metric,
-        truncated=sum(texts.truncated for texts in tokenized.values()),
-        texts=sum(map(len, tokenized.values())),
-        seconds=time.monotonic() - started,
-        notes=notes,
-    )
-    if distributed.is_main_process:
-        _write_folder(job, _summary(job, result, scores), out)
-    distributed.wait_for_everyone()
+    given = settings or TrainingSettings()
+    native_head = model.config.native_head
+    preflight(given, out, native_head=native_head, overwrite=overwrite)
+    splits, labelled = _named(model, splits), _are_labelled(splits)
+    resolved = given.resolved(native_head=native_head, problem_type=splits.problem_type, labelled=labelled)
+    _check_compatible(model, tokenizer, splits, resolved)
+    is_main = processes().is_main_process
+    with locked(out, "train") if is_main else nullcontext(), shown(progress and is_main, on_progress) as report:
+        job = _prepare(model, tokenizer, splits, resolved, partial_of(out), report)
+        digest = TextDigest.of(splits.train)
+        notes = _log([*splits.notes, *fallback_notes(given, resolved, splits.problem_type), *_notes_on(job, digest)])
+        job, clock = _open(job, resume=resume, overwrite=overwrite)
+        torch.set_flush_denormal(True)
+        set_seed(resolved.seed)
+        run_stages(job)
+        scores = {"calibration": _score(job, job.calibration), "test": _score(job, job.test)}
+        notes += _log(_best_exit_notes(job, scores))
+        result = _result(out, job, scores, clock.seconds, notes)
+        if is_main:
+            _write_folder(job, _summary(job, result, scores, digest), out)
+        processes().wait_for_everyone()
     return result
 
 
@@ -134,6 +140,24 @@ def preflight(settings: TrainingSettings | None, out: Path, *, native_head: bool
     resolved = (settings or TrainingSettings()).resolved(native_head=native_head)
     check_free_for_model(out, overwrite=overwrite)
     return resolved
+
+
+def _are_labelled(splits: Splits) -> bool:
+    """Return whether the texts have labels; splits with and without labels do not go together."""
+    labelled = [getattr(splits, name).labels is not None for name in SPLITS]
+    if any(labelled) != all(labelled):
+        without = [name for name, yes in zip(SPLITS, labelled, strict=True) if not yes]
+        raise InputError(f"there are no labels in the {' and '.join(without)} split, but in others")
+    return all(labelled)
+
+
+def _named(model: EarlyExitModel, splits: Splits) -> Splits:
+    """Take the classes of the model and agreement as the metric where the texts have no labels."""
+    if splits.train.labels is not None:
+        return splits
+    config = model.config
+    names = splits.label_names or list(config.id2label.values())
+    return replace(splits, label_names=names, problem_type=config.problem_type, metric=AGREEMENT)
 
 
 def _check_compatible(
@@ -158,99 +182,105 @@ def _check_compatible(
         )
 
 
-def _name_labels(model: EarlyExitModel, splits: Splits) -> tuple[str, ...]:
-    """Check that model and data number the labels alike; a model without label names takes those of the data."""
-    names, ours = list(splits.label_names), model.config.id2label
-    if splits.problem_type == REGRESSION or names == [ours[number] for number in range(len(names))]:
-        return ()
-    if any(ours[number] != f"LABEL_{number}" for number in range(len(names))):
-        raise InputError(f"the labels of the model are {list(ours.values())}, those of the data {names}: use one order")
-    model.config.id2label = dict(enumerate(names))
-    model.config.label2id = {name: number for number, name in enumerate(names)}
-    return (f"the model had no label names; its classes are taken to be, in order: {', '.join(names)}",)
-
-
-def _configure(model: EarlyExitModel, settings: TrainingSettings) -> None:
-    """Enter settings into the configuration of the model, which is saved with it."""
+def _prepare(
+    model: EarlyExitModel,
+    tokenizer: PreTrainedTokenizerBase,
+    splits: Splits,
+    settings: TrainingSettings,
+    work: Path,
+    on_progress: OnProgress,
+) -> Job:
+    """Enter settings into the configuration of the model, which is saved with it, and tokenize the texts."""
     config = model.config
     config.max_length = readable_length(config.encoder, settings.max_length or config.max_length)
     config.layer_drop = settings.layer_drop
+    model.to(processes().device)
+    train_texts, calibration, test = (tokenize(getattr(splits, name), tokenizer, config.max_length) for name in SPLITS)
+    calibration = calibration.sorted_by_length()
+    return Job(model, tokenizer, train_texts, calibration, test, splits, settings, work, on_progress)
 
 
-def _identity(model: EarlyExitModel, splits: Splits, settings: TrainingSettings) -> dict[str, dict[str, object]]:
-    """Collect all that a training depends on, so that only the same training is resumed."""
-    weights = hashlib.sha256()
-    for parameter in model.encoder.parameters():
-        weights.update(parameter.detach().cpu().contiguous().view(torch.uint8).numpy())
-    config = model.config
-    return {
-        "setting": asdict(settings),
-        "model": {
-            "encoder": weights.hexdigest(),
-            "exit_layers": list(config.exit_layers),
-            "head": [config.head, config.shared_head, config.native_head],
-            "pooling": config.pooling,
-            "labels": list(splits.label_names),
-            "metric": splits.metric,
-        },
-        "split": {name: digest_of_texts(getattr(splits, name)) for name in SPLITS},
-    }
+def _notes_on(job: Job, digest: TextDigest) -> Iterator[str]:
+    """Yield what a reader of the results should know about labels, lengths and texts."""
+    config = job.model.config
+    yield from name_labels(job.model, job.tokenizer, job.splits, job.train)
+    if job.train.labels is None:
+        yield f"the texts have no labels: scores are agreement with the last exit, after layer {config.exit_layers[-1]}"
+        if config.problem_type != REGRESSION and are_unnamed(config.id2label):
+            yield f"the classifier does not name its classes: they stay {', '.join(config.id2label.values()):.60}"
+    if config.native_head:
+        longest = full_length(config.encoder, job.tokenizer)
+        differs = f"where the classifier reads {longest}: its answers on longer texts change"
+        compared = "as the classifier does" if config.max_length == longest else differs
+        yield f"texts are read up to {config.max_length} tokens, {compared}"
+    for name in ("calibration", "test") if job.splits.source is None else ():  # else load_splits has counted them
+        overlap = digest.overlap(getattr(job.splits, name))
+        if overlap.shared:
+            yield f"{overlap.shared} of {overlap.checked} {name} texts are training texts, too"
 
 
-def digest_of_texts(texts: Texts) -> str:
-    """Hash texts and labels.
-
-    Args:
-        texts: The texts, with labels or without.
-
-    Returns:
-        64 hexadecimal digits.
-    """
-    digest = hashlib.sha256(json.dumps([list(texts.first), list(texts.second or ())]).encode())
-    digest.update(b"" if texts.labels is None else texts.labels.tobytes())
-    return digest.hexdigest()
+def _log(notes: Iterable[str]) -> list[str]:
+    """Log notes, in one of the processes that train together."""
+    listed = list(notes)
+    if processes().is_main_process:
+        for note in listed:
+            logger.info(note)
+    return listed
 
 
-def _open_work(work: Path, identity: Mapping[str, Mapping[str, object]], *, resume: bool, overwrite: bool) -> None:
-    """Create the work folder, or reuse that of the same training if it was interrupted."""
-    earlier = read_json(work / IDENTITY)
-    if work.exists() and earlier is None:
-        raise InputError(f"'{work}' exists and is not the work folder of a training; move it or choose another folder")
-    if work.exists() and not resume:
-        if not overwrite:
-            raise InputError(f"'{work}' holds an interrupted training: use --resume, or --overwrite to discard it")
-        shutil.rmtree(work)
-    elif earlier is not None:
-        _check_same(work, earlier, identity)
-    work.mkdir(parents=True, exist_ok=True)
-    write_json(work / IDENTITY, identity)
-
-
-def _check_same(
-    work: Path, earlier: Mapping[str, Mapping[str, object]], identity: Mapping[str, Mapping[str, object]]
-) -> None:
-    """Refuse to resume another training."""
-    differing = [
-        f"{group} {name}"
-        for group, values in identity.items()
-        for name, value in values.items()
-        if earlier.get(group, {}).get(name) != value
-    ]
-    if differing:
-        raise InputError(f"'{work}' was started with another {', another '.join(differing)}: resume with the same")
+def _open(job: Job, *, resume: bool, overwrite: bool) -> tuple[Job, Clock]:
+    """Open the work folder, and keep the time of all sessions there."""
+    distributed = processes()
+    if distributed.is_main_process:
+        open_work(job.work, identity_of(job.model, job.splits, job.settings), resume=resume, overwrite=overwrite)
+    distributed.wait_for_everyone()
+    clock = Clock(job.work / SECONDS)
+    if distributed.is_main_process:
+        job = replace(job, on_progress=clock.around(job.on_progress))
+    return job, clock
 
 
 def _score(job: Job, texts: TokenizedTexts) -> SplitScores:
     """Score every exit of the trained model on a split."""
     logits = record_logits(job.model, texts, job.tokenizer)
-    assert texts.labels is not None
     return score_exits(logits, texts.labels, job.splits.metric, job.splits.problem_type)
 
 
-def _summary(job: Job, result: Trained, scores: dict[str, SplitScores]) -> TrainingSummary:
+def _best_exit_notes(job: Job, scores: Mapping[str, SplitScores]) -> Iterator[str]:
+    """Yield a note where an earlier exit scores better than the last, on the split that did not choose it too."""
+    calibration, test = (scores[name]["exit_scores"] for name in ("calibration", "test"))
+    best = calibration.index(max(calibration))
+    if calibration[best] > calibration[-1]:
+        layers = job.model.config.exit_layers
+        yield (
+            f"the exit after layer {layers[best]} scores better than the last, after layer {layers[-1]}: "
+            f"{100 * calibration[best]:.1f} against {100 * calibration[-1]:.1f} on the calibration split, "
+            f"{100 * test[best]:.1f} against {100 * test[-1]:.1f} on the test split; "
+            f"the best static model has {layers[best]} layers"
+        )
+
+
+def _result(out: Path, job: Job, scores: Mapping[str, SplitScores], seconds: float, notes: Sequence[str]) -> Trained:
+    """Collect the result."""
+    tokenized = (job.train, job.calibration, job.test)
+    return Trained(
+        folder=out,
+        model=job.model,
+        exit_layers=job.model.config.exit_layers,
+        calibration_scores=scores["calibration"]["exit_scores"],
+        test_scores=scores["test"]["exit_scores"],
+        metric=job.splits.metric,
+        truncated=sum(texts.truncated for texts in tokenized),
+        texts=sum(map(len, tokenized)),
+        seconds=seconds,
+        notes=notes,
+    )
+
+
+def _summary(job: Job, result: Trained, scores: dict[str, SplitScores], digest: TextDigest) -> TrainingSummary:
     """Summarize the training."""
     return TrainingSummary(
-        exitpoll=version("exitpoll"),
+        versions={package: version(package) for package in ("exitpoll", "torch", "transformers", "tokenizers")},
         settings=asdict(job.settings),
         source={"fingerprint": fingerprint_of(job.model, job.tokenizer), "runtime": runtime_name(job.model.dtype)},
         encoder=_encoder_name(job.model),
@@ -263,6 +293,7 @@ def _summary(job: Job, result: Trained, scores: dict[str, SplitScores]) -> Train
         truncated=result.truncated,
         notes=list(result.notes),
         seconds=round(result.seconds, 1),
+        train_digest=digest.to_dict(),
     )
 
 

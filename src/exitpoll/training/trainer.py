@@ -138,7 +138,7 @@ class ExitTrainer(Trainer):
         self.head_learning_rate = head_learning_rate
         self.journal = journal
         self.on_progress = on_progress
-        self.last_loss: float | None = None
+        self.mean_loss: float | None = None  # over the batches since the last evaluation
         self.exit_scores: Sequence[float] | None = None
         self.add_callback(AfterStep(self._report))
         self.model_accepts_loss_kwargs = False
@@ -188,15 +188,16 @@ class ExitTrainer(Trainer):
 
     def _log_batch(self, loss: Tensor, exit_logits: Tensor, labels: Tensor) -> None:
         """Add a training batch to the journal; stop if the loss is NaN or infinite."""
-        self.last_loss = loss.item()
-        if not np.isfinite(self.last_loss):
-            raise self._diverged(f"the loss is {self.last_loss}")
-        self.journal.add_batch(exit_logits.detach(), labels, self.last_loss)
+        value = loss.item()
+        if not np.isfinite(value):
+            raise self._diverged(f"the loss is {value}")
+        self.journal.add_batch(exit_logits.detach(), labels, value)
+        self.mean_loss = self.journal.mean_loss
 
     def _report(self) -> None:
         """Report progress."""
         step, steps = self.state.global_step, self.state.max_steps
-        self.on_progress(Progress(self.journal.stage, step, steps, self.last_loss, self.exit_scores))
+        self.on_progress(Progress(self.journal.stage, step, steps, self.mean_loss, self.exit_scores))
 
     def _diverged(self, problem: str) -> DivergedError:
         """Return an error that names the step, the learning rate and the last good checkpoint."""
@@ -205,9 +206,10 @@ class ExitTrainer(Trainer):
         kept = f"the last good checkpoint is {checkpoint}" if checkpoint else "there is no checkpoint yet"
         step = self.state.global_step + 1
         advice = (
-            "train again with lower learning rates and --overwrite" if step > 1 else "check the weights of the encoder"
+            "train again with lower learning rates, and overwrite" if step > 1 else "check the weights of the encoder"
         )
-        return DivergedError(f"{problem} at step {step} with learning rates up to {rate:.2g}; {kept}; {advice}")
+        message = f"{problem} at step {step} with learning rates up to {rate:.2g}; {kept}; {advice}"
+        return DivergedError(message, options=["overwrite"])
 
     def evaluate(self, *arguments: object, **named: object) -> dict[str, float]:
         """Score the calibration split and write a line of the journal."""

@@ -28,6 +28,11 @@ def test_from_nothing_to_a_report(start, tmp_path, monkeypatch):
         assert title in printed
     assert (tmp_path / "out" / "report" / "report.html").exists()
     assert "Wall-clock time</h2>" in (tmp_path / "out" / "report" / "report.html").read_text()
+    assert printed.startswith("this takes about a minute here, by the time of a few training steps\n")
+    *_, heading, torch_1, torch_32, onnx_1, onnx_32, link = printed.splitlines()
+    assert heading == "wall-clock time, with the range over the rounds:"
+    assert all("by early exit, on top of" in line for line in (torch_1, torch_32, onnx_1, onnx_32))
+    assert link.startswith("open ")
     lines = [line for line in printed.splitlines() if line.startswith("■")]
     assert len(lines) == len(quickstart.SENTENCES)
     commands = [line for line in printed.splitlines() if line.startswith("$ exitpoll ")]
@@ -56,6 +61,7 @@ def test_it_resumes_at_the_step_that_was_interrupted(start, tmp_path, monkeypatc
         return original(words) if words[0] in ("train", "record", "predict") else True
 
     monkeypatch.setattr(verb, "_run", interrupted)
+    monkeypatch.setattr(quickstart, "describe_speed", lambda path: [])
     code, _, error = start()
     assert code == 130
     assert "rerun the same command to continue" in error
@@ -83,6 +89,7 @@ def test_where_no_guarantee_is_possible_it_continues_without(start, tmp_path, mo
     monkeypatch.setattr(verb, "_layers", lambda model: 3)
     (tmp_path / "out").mkdir()
     monkeypatch.setattr(quickstart, "describe_answers", lambda path, layers: [])
+    monkeypatch.setattr(quickstart, "describe_speed", lambda path: [])
     code, printed, _ = start()
     assert code == 0
     assert "so, without a guarantee:" in printed

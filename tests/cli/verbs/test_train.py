@@ -49,7 +49,7 @@ def test_train_on_pairs_with_chosen_exits(run, encoder_folder, tmp_path):
 def test_train_below_a_classifier_leaves_it_alone(run, data, classifier_folder, tmp_path):
     code, out, err = run("train", "--classifier", classifier_folder, "--data", data, "--out", tmp_path / "m", *FAST)
     assert code == 0, err
-    assert "its classes are taken to be, in order: bad, good, so-so" in out
+    assert "they are taken to be, in order: bad, good, so-so" in out
     before = load_file(classifier_folder / "model.safetensors")
     after = load_file(tmp_path / "m" / "model.safetensors")
     assert torch.equal(before["bert.pooler.dense.weight"], after["encoder.pooler.dense.weight"])

@@ -5,10 +5,12 @@ from __future__ import annotations
 import shlex
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Annotated
 
 from exitpoll.cli.app import app
-from exitpoll.cli.console import say
+from exitpoll.cli.console import quieten_transformers, say
+from exitpoll.cli.groups import IN_DATA, IN_METHOD, IN_MODEL
+from exitpoll.cli.options import OptionalOut
 from exitpoll.errors import InputError
 
 if TYPE_CHECKING:
@@ -16,9 +18,15 @@ if TYPE_CHECKING:
 
 
 def quickstart(
-    *, encoder: str = "embedded", data: str = "embedded", fast: bool = False, out: Path | None = None
+    *,
+    encoder: Annotated[str, IN_MODEL] = "embedded",
+    data: Annotated[str, IN_DATA] = "embedded",
+    fast: Annotated[bool, IN_METHOD] = False,
+    out: OptionalOut = None,
 ) -> None:
     """Run every step once on real data, from training to a report.
+
+    It says first how long that takes here; on a slow machine it trains on fewer texts.
 
     Rerun the same command after an interruption: it continues with the step that was interrupted.
 
@@ -30,17 +38,19 @@ def quickstart(
         fast: Use fewer texts and one epoch: takes about two minutes and gives a weaker model.
         out: The folder for everything; quickstart, or quickstart-fast, by default.
     """
-    from exitpoll.cli.quickstart import Choices, check_requirements, describe_answers, prepare, steps
+    from exitpoll.cli.quickstart import Choices, check_requirements, describe_answers, describe_speed, prepare, steps
 
     folder, choices = out or Path("quickstart-fast" if fast else "quickstart"), Choices(encoder, data, fast)
     check_requirements(encoder)
-    prepare(folder, choices)
-    todo = list(steps(folder, choices))
+    quieten_transformers()
+    started, lines = prepare(folder, choices)
+    say(*lines)
+    todo = list(steps(folder, started))
     for number, step in enumerate(todo, start=1):
         _do(step, f"{number} of {len(todo)}: {step.title}")
         if step.verb == "predict":
             say(*describe_answers(step.makes, _layers(folder / "model")))
-    say(f"open {todo[-1].makes.resolve()} in a browser")
+    say("", *describe_speed(folder / "bench" / "bench.json"), f"open {todo[-1].makes.resolve()} in a browser")
 
 
 def _do(step: Step, title: str) -> None:

@@ -67,26 +67,12 @@ function drawCurves(width) {
     const [cx, cy] = inside(slider.speedup[chosen.point], slider.score[chosen.point]);
     points.push(svg("circle", { class: "dot policy", cx, cy, r: 5.5 }));
   }
-  const drawn = canvas(width, height,
+  return canvas(width, height,
     svg("clipPath", { id: "curves-clip" }, svg("rect", { x: box.left, y: box.top - 4, width: box.right - box.left, height: box.bottom - box.top + 4 })),
     ...yAxis(box, (tick) => y(tick / 100), scores, (tick) => minus(String(+tick.toFixed(2)))),
     ...xAxis(box, x, speedups, (tick) => `${tick}×`), lines, ...points,
     text((box.left + box.right) / 2, height - 4, "speed-up in layers", { "text-anchor": "middle" }),
     text(2, 10, `${data.metric}, %`));
-  return slider ? followPointer(drawn, x) : drawn;
-}
-
-function followPointer(drawn, x) {
-  const follow = (event) => {
-    if (event.type === "pointermove" && !event.buttons) return;
-    const place = event.clientX - drawn.getBoundingClientRect().left;
-    const distances = slider.speedup.map((value) => Math.abs(x(value) - place));
-    moveTo(distances.indexOf(Math.min(...distances)));
-  };
-  drawn.classList.add("draggable");
-  drawn.addEventListener("pointerdown", follow);
-  drawn.addEventListener("pointermove", follow);
-  return drawn;
 }
 
 // ---- where texts exit ----

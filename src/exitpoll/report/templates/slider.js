@@ -32,7 +32,22 @@ function startSlider() {
   byId("slider-reset").textContent = slider.own === null ? "back to the start" : "back to the policy";
   input.addEventListener("input", () => moveTo(Number(input.value)));
   byId("slider-reset").addEventListener("click", () => { moveTo(start); input.focus(); });
+  followPointer(byId("curves"));
   showPoint();
+}
+
+// A press in the figure, or a drag, moves the slider; the figure is drawn again, so that its frame keeps the pointer.
+function followPointer(host) {
+  const follow = (event) => {
+    if (event.type === "pointermove" && !event.buttons) return;
+    if (event.type === "pointerdown" && event.isTrusted) host.setPointerCapture(event.pointerId);
+    const { x } = curveScales(host.clientWidth), place = event.clientX - host.getBoundingClientRect().left;
+    const distances = slider.speedup.map((value) => Math.abs(x(value) - place));
+    moveTo(distances.indexOf(Math.min(...distances)));
+  };
+  host.classList.add("draggable");
+  host.addEventListener("pointerdown", follow);
+  host.addEventListener("pointermove", follow);
 }
 
 // Grey lines can be picked out one by one.

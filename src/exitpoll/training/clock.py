@@ -21,7 +21,8 @@ class Clock:
             path: The file that the time is kept in.
         """
         self.path = path
-        self.before = float((read_json(path) or {}).get("seconds", 0.0))
+        before = (read_json(path) or {}).get("seconds")
+        self.before = float(before) if isinstance(before, int | float) else 0.0
         self.started = self.written = time.monotonic()
 
     @property

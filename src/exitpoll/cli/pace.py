@@ -1,0 +1,93 @@
+"""How long the quickstart takes on this machine, from the time of a few training steps, and how much it can do."""
+
+from __future__ import annotations
+
+import math
+import time
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from exitpoll.data.splits import Texts
+
+BATCH = 32  # texts in a training step
+TIMED_STEPS = 5  # the fastest counts, so that a busy moment does not
+ENOUGH = 4.0  # seconds of timing, where the machine is slow
+LONGEST = 15.0  # minutes: with more, it trains on fewer texts
+FEWER = (6000, 3000, 1500)  # texts to train on instead of more
+
+
+@dataclass(frozen=True)
+class Work:
+    """What the quickstart does, in training steps that take as long."""
+
+    epochs: int
+    others: float  # evaluations, traces, export, timings and report
+
+    def minutes(self, texts: int, seconds_a_step: float) -> float:
+        """Estimate how long it takes.
+
+        Args:
+            texts: How many texts it trains on.
+            seconds_a_step: How long a training step takes here.
+
+        Returns:
+            Minutes.
+        """
+        return (self.epochs * math.ceil(texts / BATCH) + self.others) * seconds_a_step / 60
+
+
+def choose_texts(texts: int, work: Work, seconds_a_step: float) -> int:
+    """Choose how many texts to train on: all, or as many as time allows.
+
+    Args:
+        texts: How many there are.
+        work: What is to be done.
+        seconds_a_step: How long a training step takes here.
+
+    Returns:
+        All of them, or a round number.
+    """
+    candidates = [texts, *(fewer for fewer in FEWER if fewer < texts)]
+    return next((few for few in candidates if work.minutes(few, seconds_a_step) <= LONGEST), candidates[-1])
+
+
+def time_step(encoder: str, texts: Texts) -> float:
+    """Time a training step.
+
+    Args:
+        encoder: What is to be trained.
+        texts: What it is to be trained on; the first of them are used.
+
+    Returns:
+        Seconds, in the fastest of a few steps.
+    """
+    from exitpoll.models.device import choose_device
+    from exitpoll.models.model import EarlyExitModel
+    from exitpoll.models.pretrained import encoder_folder
+    from exitpoll.models.tokenizer import load_tokenizer
+
+    device = choose_device("auto")
+    model = EarlyExitModel.from_encoder(encoder, labels=2).to(device).train()
+    tokenizer = load_tokenizer(str(encoder_folder(encoder)))
+    length = model.config.max_length
+
+    def step(count: int) -> float:
+        first, second = (None if part is None else list(part)[:count] for part in (texts.first, texts.second))
+        tokens = tokenizer(first, second, padding=True, truncation=True, max_length=length, return_tensors="pt")
+        started = time.perf_counter()
+        model(**tokens.to(device)).exit_logits.sum().backward()
+        return time.perf_counter() - started
+
+    step(1)  # warms up
+    seconds = [step(BATCH)]
+    while len(seconds) < TIMED_STEPS and sum(seconds) < ENOUGH:
+        seconds.append(step(BATCH))
+    return min(seconds)
+
+
+def describe(minutes: float) -> str:
+    """Write a time as people say it."""
+    if minutes < 1.5:
+        return "about a minute"
+    return f"about {minutes:.0f} minutes" if minutes < 90 else f"about {minutes / 60:.1f} hours"

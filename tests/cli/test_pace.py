@@ -1,0 +1,70 @@
+"""The quickstart is fitted to the machine: the same on all but slow ones, and never longer than it says."""
+
+from __future__ import annotations
+
+import pytest
+
+from exitpoll import Texts
+from exitpoll.cli import quickstart
+from exitpoll.cli.pace import LONGEST, Work, choose_texts, describe, time_step
+from exitpoll.cli.quickstart import Choices, prepare, steps
+
+WORK = Work(epochs=3, others=500)
+
+
+def test_time_grows_with_texts_and_steps():
+    assert WORK.minutes(64, 6.0) == pytest.approx((3 * 2 + 500) * 6 / 60)
+    assert WORK.minutes(6400, 0.1) < WORK.minutes(6400, 0.2) < WORK.minutes(12800, 0.2)
+
+
+@pytest.mark.parametrize("seconds", [0.001, 0.1, 0.2, 0.4, 0.8])
+def test_all_texts_are_used_where_time_allows(seconds):
+    assert WORK.minutes(6000, seconds) <= LONGEST
+    assert choose_texts(6000, WORK, seconds) == 6000
+
+
+def test_slow_machines_train_on_fewer_texts():
+    chosen = [choose_texts(6000, WORK, seconds) for seconds in (0.8, 1.0, 1.2, 100.0)]
+    assert chosen == [6000, 3000, 1500, 1500]
+    assert choose_texts(1000, WORK, 100.0) == 1000
+
+
+def test_large_data_are_cut():
+    assert choose_texts(500_000, WORK, 0.2) == 6000
+
+
+@pytest.mark.parametrize(
+    ("minutes", "words"), [(0.4, "about a minute"), (5.6, "about 6 minutes"), (150, "about 2.5 hours")]
+)
+def test_times_in_words(minutes, words):
+    assert describe(minutes) == words
+
+
+def test_a_step_is_timed(encoder_folder):
+    for texts in (Texts(["good film"] * 40), Texts(["good"], ["film"])):
+        assert 0 < time_step(str(encoder_folder), texts) < 60
+
+
+@pytest.fixture
+def slow(monkeypatch):
+    monkeypatch.setattr(quickstart, "time_step", lambda encoder, texts: 1.0)
+
+
+def test_the_choice_is_said_and_kept(tmp_path, slow, monkeypatch):
+    choices = Choices("embedded", "embedded", fast=False)
+    started, lines = prepare(tmp_path / "out", choices)
+    assert started.limit in (1500, 3000)
+    assert f"it trains on {started.limit:,} of 6,000 texts" in lines[1]
+    assert "--fast" in lines[2]
+    words = next(steps(tmp_path / "out", started)).words
+    assert words[words.index("--limit") + 1] == str(started.limit)
+    monkeypatch.setattr(quickstart, "time_step", lambda encoder, texts: 0.01)  # the machine is free now
+    assert prepare(tmp_path / "out", choices) == (started, [])
+
+
+def test_a_usual_machine_trains_on_all_texts(tmp_path, monkeypatch):
+    monkeypatch.setattr(quickstart, "time_step", lambda encoder, texts: 0.25)
+    started, lines = prepare(tmp_path / "out", Choices("embedded", "embedded", fast=False))
+    assert started.limit is None
+    assert "--limit" not in next(steps(tmp_path / "out", started)).words
+    assert len(lines) == 2
