@@ -239,6 +239,16 @@ class TestSelfDistillation:
         expected = 4 * (high - low) * math.log(high / low)
         assert self_distillation(LOGITS, temperature=2).item() == pytest.approx(expected)
 
+    def test_several_labels_by_hand(self):
+        # Probabilities of two labels: 1/4 and 1/2 of the first head, 1/2 and 1/2 of the last.
+        logits = torch.tensor([[[-math.log(3), 0.0], [0.0, 0.0]]], dtype=torch.float64)
+        expected = (1 / 4 * math.log(1 / 2) + 3 / 4 * math.log(3 / 2)) / 2
+        assert self_distillation(logits, problem_type=MULTI_LABEL).item() == pytest.approx(expected)
+
+    def test_values_by_hand(self):
+        values = torch.tensor([[[1.0], [4.0], [2.0]]])  # 1 and 2 away from the last
+        assert self_distillation(values, problem_type=REGRESSION).item() == 1 + 4
+
     def test_teaches_the_heads_and_not_the_teacher(self):
         logits = LOGITS.clone().requires_grad_()
         self_distillation(logits).backward()

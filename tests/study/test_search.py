@@ -40,6 +40,15 @@ def world(monkeypatch):
     return done
 
 
+def test_a_second_search_in_the_same_folder_is_told_who_searches(world, tmp_path):
+    def search_again(progress):
+        with pytest.raises(InputError, match="is being written by search, process"):
+            search(RUN, PABEE, (1.3, 2.3), tmp_path, grid=SMALL, seeds=(0,))
+
+    search(RUN, VOTES, (1.3, 2.3), tmp_path, grid=SMALL, seeds=(0,), on_progress=search_again)
+    assert not list(tmp_path.glob("*.lock"))
+
+
 def test_the_whole_grid_is_tried_and_the_best_returned(world, tmp_path):
     seen = []
     result = search(

@@ -7,6 +7,8 @@ from dataclasses import replace
 
 import pytest
 
+from exitpoll import InputError
+from exitpoll.files import locked
 from exitpoll.study.execute import execute, execute_all
 from exitpoll.study.paper import OURS_ROW, ROWS, ROWS_BY_NAME
 from exitpoll.study.plan import Plan
@@ -75,6 +77,11 @@ def test_the_verb(run, data, encoder_folder, tmp_path):
     code, _, error = run("reproduce", "multiclass", *arguments, "--methods", "magic")
     assert code == 2
     assert "method 'magic' is in no table" in error
+
+
+def test_a_second_reproduction_in_the_same_folder_is_told_who_runs(plan, tmp_path):
+    with locked(tmp_path / "runs", "reproduce"), pytest.raises(InputError, match="is being written by reproduce, proc"):
+        reproduce(plan, tmp_path, with_tables=False, varied=None)
 
 
 def test_submissions_to_glue(encoder_folder, tmp_path):

@@ -64,6 +64,11 @@ class TestTrain:
         assert loaded.config.id2label == {0: "bad", 1: "good", 2: "so-so"}
         assert AutoTokenizer.from_pretrained(tmp_path / "m")("good film")["input_ids"]
 
+    def test_the_folder_around_it_is_made(self, encoder_folder, tokenizer, tmp_path):
+        out = tmp_path / "new" / "folder" / "m"
+        train(build(encoder_folder), tokenizer, toy_splits(), out, replace(FAST, epochs=1))
+        assert out.is_dir()
+
     def test_a_training_is_described_in_one_line(self, encoder_folder, tokenizer, tmp_path):
         trained = train(build(encoder_folder), tokenizer, toy_splits(), tmp_path / "m", replace(FAST, epochs=1))
         first, *_ = trained.test_scores

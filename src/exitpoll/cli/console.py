@@ -12,7 +12,7 @@ import math
 import os
 import re
 import sys
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from textwrap import shorten
@@ -184,12 +184,33 @@ def notes_of(read: InputTexts) -> list[str]:
     return [f"note: {note}" for note in read.notes]
 
 
+@contextlib.contextmanager
+def notes_shown() -> Iterator[None]:
+    """Print the notes of a training as soon as it knows them: what stands in for what is said before it takes hours."""
+    logger = logging.getLogger("exitpoll.training.train")
+    handler, level = _NotesHandler(), logger.level
+    logger.addHandler(handler)
+    logger.setLevel(logging.INFO)
+    try:
+        yield
+    finally:
+        logger.removeHandler(handler)
+        logger.setLevel(level)
+
+
+class _NotesHandler(logging.Handler):
+    """Prints what is logged as notes."""
+
+    def emit(self, record: logging.LogRecord) -> None:
+        """Print a note."""
+        remark(f"note: {record.getMessage()}")
+
+
 def show_training(trained: Trained) -> None:
-    """Print the scores of a training by exit, and its notes."""
+    """Print the scores of a training by exit; its notes are shown while it runs."""
     from exitpoll.cli.tables import training_table
 
     show(training_table(trained))
-    remark(*(f"note: {note}" for note in trained.notes))
     if trained.truncated:
         length = trained.model.config.max_length
         remark(f"note: {trained.truncated} of {trained.texts} texts were longer than {length} tokens and truncated")

@@ -71,6 +71,8 @@ def read_texts(
         "task": named if task_named(named) else None,
         "metric": _known_metric(loaded.training.get("metric"), metric, problem_type),
     }
+    if texts.labels is None:
+        notes.append(f"the {len(texts)} texts have no labels: scores are agreement with the full model")
     overlap = loaded.overlap(texts)
     if overlap is not None:
         about["overlap"] = overlap.to_dict()

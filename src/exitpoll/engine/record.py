@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import DTypeLike, NDArray
 
 from exitpoll.data.batching import Tokens, batches, lengths_of, pick
-from exitpoll.data.progress import OnProgress, Progress, ignore
+from exitpoll.data.progress import OnProgress, Progress, ignore, shown
 from exitpoll.data.splits import Texts
 from exitpoll.decide.trace import Trace, create
 from exitpoll.engine.arguments import to_integer
@@ -32,6 +32,7 @@ def record(
     *,
     about: Mapping[str, object] | None = None,
     batch_size: int = 64,
+    progress: bool = False,
     on_progress: OnProgress = ignore,
 ) -> Trace:
     """Record the logits of every exit for every text in a file, in constant memory.
@@ -42,6 +43,7 @@ def record(
         path: The file to write.
         about: More metadata of the trace: data, split, metric.
         batch_size: Texts in a batch.
+        progress: Whether to show a progress bar on stderr.
         on_progress: Called after every batch.
 
     Returns:
@@ -57,7 +59,7 @@ def record(
     }
     if texts.labels is not None:
         shapes["labels"] = (texts.labels.shape, texts.labels.dtype)
-    with locked(Path(path), "record"):
+    with locked(Path(path), "record"), shown(progress, on_progress) as report:
         metadata = {**_metadata(model, texts), **(about or {})}
         with create(path, shapes, exit_layers=runtime.exit_layers, about=metadata) as arrays:
             if texts.labels is not None:
@@ -68,13 +70,13 @@ def record(
                 for rows in batches(lengths_of(tokens), batch_size):
                     arrays["logits"][start + rows] = exit_logits(runtime, pick(tokens, rows))
                     done += len(rows)
-                    on_progress(Progress("recording", done, len(texts)))
+                    report(Progress("recording", done, len(texts)))
     return Trace.load(path)
 
 
 def _metadata(model: LoadedModel, texts: Texts) -> dict[str, object]:
-    """Describe a model and its runtime, with the time that some of the texts take to every exit."""
-    runtime = model.runtime
+    """Describe a model, its runtime, the time that the texts take to every exit, and which it was trained on."""
+    runtime, overlap = model.runtime, model.overlap(texts)
     sample = np.linspace(0, len(texts) - 1, min(TIMED, len(texts))).astype(int)
     return {
         "fingerprint": runtime.fingerprint,
@@ -85,6 +87,7 @@ def _metadata(model: LoadedModel, texts: Texts) -> dict[str, object]:
         "threads": runtime.threads,
         "device": runtime.device,
         "milliseconds": time_exits(runtime, model.tokenize(texts.select(sample))),
+        **({} if overlap is None else {"overlap": overlap.to_dict()}),
     }
 
 

@@ -7,7 +7,7 @@ from dataclasses import asdict, replace
 from pathlib import Path
 
 from exitpoll.data.progress import OnProgress, ignore
-from exitpoll.files import write_json, write_text
+from exitpoll.files import locked, write_json, write_text
 from exitpoll.study.comparisons import averages, compute_gains
 from exitpoll.study.execute import execute_all
 from exitpoll.study.figures import draw_all
@@ -18,6 +18,8 @@ from exitpoll.study.paper import NO_DIVERSITY_ROW, OURS_ROW, VARIANTS
 from exitpoll.study.plan import Plan
 from exitpoll.study.run import Outcome, Run
 from exitpoll.study.tables import compute_cells, format_tables
+
+RUNS = "runs"  # folder of all runs, inside that of the reproduction
 
 
 def reproduce(
@@ -47,18 +49,20 @@ def reproduce(
     answered = {run.name for run in first_seed}
     outcomes: list[Outcome] = []
     failed: dict[str, str] = {}
-    for task in dict.fromkeys(run.task for run in todo):
-        new_outcomes, new_failed = execute_all(
-            [run for run in todo if run.task == task],
-            out / "runs",
-            answered=answered,
-            on_run=_count_from(len(outcomes) + len(failed), len(todo), on_run),
-            on_progress=on_progress,
-        )
-        outcomes += new_outcomes
-        failed |= new_failed
-        if with_tables:
-            write_tables(plan, outcomes, out)
+    out.mkdir(parents=True, exist_ok=True)
+    with locked(out / RUNS, "reproduce"):
+        for task in dict.fromkeys(run.task for run in todo):
+            new_outcomes, new_failed = execute_all(
+                [run for run in todo if run.task == task],
+                out / RUNS,
+                answered=answered,
+                on_run=_count_from(len(outcomes) + len(failed), len(todo), on_run),
+                on_progress=on_progress,
+            )
+            outcomes += new_outcomes
+            failed |= new_failed
+            if with_tables:
+                write_tables(plan, outcomes, out)
     return outcomes, failed
 
 

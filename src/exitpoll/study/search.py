@@ -17,7 +17,7 @@ from exitpoll.data.tasks import plain_name
 from exitpoll.decide.analysis import static_exit
 from exitpoll.decide.sweep import best_point
 from exitpoll.errors import DivergedError, InputError, MissingExtraError
-from exitpoll.files import partial_of, read_json, write_json
+from exitpoll.files import locked, partial_of, read_json, write_json
 from exitpoll.study.execute import execute
 from exitpoll.study.paper import GRID, ROWS_BY_NAME, Overrides, TableRow
 from exitpoll.study.run import MODEL, Outcome, Run
@@ -77,7 +77,29 @@ def search(
     folder.mkdir(parents=True, exist_ok=True)
     optuna.logging.set_verbosity(optuna.logging.WARNING)
     grid = {name: list(values) for name, values in grid.items() if _applies(name, row)}
-    study = _open_study(run, row, grid, seeds, speedups, folder)
+    with locked(folder / STORAGE, "search"):
+        study = _open_study(run, row, grid, seeds, speedups, folder)
+        _run_trials(study, run, row, grid, seeds, speedups, folder, budget, on_progress)
+        result = _best(study)
+        path = folder / BEST_FILE.format(task=plain_name(run.task), row=row.file_name)
+        write_json(path, {"task": plain_name(run.task), "row": row.name, **asdict(result)})
+    return result
+
+
+def _run_trials(
+    study: Study,
+    run: Run,
+    row: TableRow,
+    grid: Grid,
+    seeds: Sequence[int],
+    speedups: tuple[float, float],
+    folder: Path,
+    budget: int | None,
+    on_progress: OnProgress,
+) -> None:
+    """Run the trials that are left."""
+    import optuna
+
     if budget is None:
         for point in _missing_points(study, grid):
             study.enqueue_trial(point)
@@ -105,10 +127,6 @@ def search(
 
     if left > 0:
         study.optimize(objective, n_trials=left)
-    result = _best(study)
-    path = folder / BEST_FILE.format(task=plain_name(run.task), row=row.file_name)
-    write_json(path, {"task": plain_name(run.task), "row": row.name, **asdict(result)})
-    return result
 
 
 def read_best(folder: Path) -> dict[tuple[str, str], Overrides]:

@@ -108,6 +108,7 @@ def train(
     resolved = given.resolved(native_head=native_head, problem_type=splits.problem_type, labelled=labelled)
     _check_compatible(model, tokenizer, splits, resolved)
     is_main = processes().is_main_process
+    out.parent.mkdir(parents=True, exist_ok=True)
     with locked(out, "train") if is_main else nullcontext(), shown(progress and is_main, on_progress) as report:
         job = _prepare(model, tokenizer, splits, resolved, partial_of(out), report)
         digest = TextDigest.of(splits.train)

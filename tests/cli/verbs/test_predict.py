@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import io
 import json
+import subprocess
+import sys
 
 import pytest
 
@@ -52,3 +54,26 @@ def test_refusals(refused, recorded, questions, tmp_path):
     refused("leave out --out", "predict", model, "--data", "-", "--out", tmp_path / "out.csv")
     (tmp_path / "out.csv").touch()
     refused("exists already", "predict", model, "--data", questions, "--out", tmp_path / "out.csv")
+
+
+WITHOUT = """
+import sys
+MISSING = ("torch", "transformers", "scipy", "sklearn", "safetensors", "accelerate", "huggingface_hub", "datasets")
+class Finder:
+    def find_spec(self, name, path=None, target=None):
+        if name.split(".")[0] in MISSING:
+            raise ModuleNotFoundError(name)
+sys.meta_path.insert(0, Finder())
+import importlib.util
+importlib.util.find_spec = lambda name, *_, find=importlib.util.find_spec: None if name in MISSING else find(name)
+from exitpoll.cli.main import main
+main()
+"""
+
+
+def test_an_export_predicts_without_torch_and_its_kind(exported_folder, tmp_path):
+    (tmp_path / "in.csv").write_text("text\ngood film\n")
+    words = ["predict", str(exported_folder), "--data", str(tmp_path / "in.csv"), "--out", str(tmp_path / "out.csv")]
+    done = subprocess.run([sys.executable, "-c", WITHOUT, *words], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    assert len((tmp_path / "out.csv").read_text().splitlines()) == 2

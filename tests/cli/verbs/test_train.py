@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import pytest
-import torch
-from safetensors.torch import load_file
 
 from exitpoll.files import read_json, write_json
 from tests.tiny import save_tiny, tiny_encoder, toy_rows, write_tsv
@@ -46,15 +44,46 @@ def test_train_on_pairs_with_chosen_exits(run, encoder_folder, tmp_path):
     assert training["pairs"]
 
 
-def test_train_below_a_classifier_leaves_it_alone(run, data, classifier_folder, tmp_path):
+def test_the_classes_of_a_classifier_take_their_names_from_the_data(run, data, classifier_folder, tmp_path):
     code, out, err = run("train", "--classifier", classifier_folder, "--data", data, "--out", tmp_path / "m", *FAST)
     assert code == 0, err
     assert "they are taken to be, in order: bad, good, so-so" in out
-    before = load_file(classifier_folder / "model.safetensors")
-    after = load_file(tmp_path / "m" / "model.safetensors")
-    assert torch.equal(before["bert.pooler.dense.weight"], after["encoder.pooler.dense.weight"])
-    assert torch.equal(before["classifier.weight"], after["native.classifier.weight"])
     assert read_json(tmp_path / "m" / "config.json")["id2label"] == {"0": "bad", "1": "good", "2": "so-so"}
+
+
+def test_the_classes_of_a_classifier_can_be_named(run, data, classifier_folder, tmp_path):
+    names = ("--labels", "so-so", "bad", "good")
+    code, _, err = run(
+        "train", "--classifier", classifier_folder, "--data", data, "--out", tmp_path / "m", *names, *FAST
+    )
+    assert code == 0, err
+    assert read_json(tmp_path / "m" / "config.json")["id2label"] == {"0": "so-so", "1": "bad", "2": "good"}
+
+
+def test_texts_without_labels_below_a_classifier(run, classifier_folder, tmp_path):
+    texts = tmp_path / "texts.txt"
+    texts.write_text("".join(f"{text}\n" for text, _ in toy_rows(400)))
+    options = ("--classifier", classifier_folder, "--data", texts, "--out", tmp_path / "m", *FAST)
+    code, out, err = run("train", *options)
+    assert code == 0, err
+    assert "agreement by exit, in %" in out
+    assert "scores are agreement with the last exit" in out
+    data = ("--data", texts)
+    trace = tmp_path / "calibration.safetensors"
+    assert run("record", tmp_path / "m", *data, "--out", trace)[0] == 0
+    assert run("calibrate", tmp_path / "m", "--trace", trace, "--speedup", "1.2")[0] == 0
+    code, out, err = run("evaluate", tmp_path / "m", *data, "--split", "test")
+    assert code == 0, err
+    assert "agreement" in out
+
+
+def test_notes_come_before_the_training(run, encoder_folder, tmp_path):
+    for name, seed in (("train", 1), ("dev", 2)):
+        write_tsv(tmp_path / "d" / f"{name}.tsv", toy_rows(60, seed))
+    code, out, err = run("train", "--encoder", encoder_folder, "--data", tmp_path / "d", "--out", tmp_path / "m", *FAST)
+    assert code == 0, err
+    assert out.count("note: the dev split is the test split") == 1
+    assert out.index("note: the dev split is the test split") < out.index("accuracy by exit")
 
 
 def test_long_texts_are_mentioned(run, encoder_folder, tmp_path):
@@ -134,6 +163,10 @@ class TestRefusals:
     def test_an_encoder_without_a_tokenizer(self, rejected, data, tmp_path):
         tiny_encoder("bert").save_pretrained(tmp_path / "bare")
         rejected("has no tokenizer", "--data", data, "--encoder", tmp_path / "bare")
+
+    def test_an_encoder_with_texts_without_labels(self, rejected, encoder_folder, tmp_path):
+        write_tsv(tmp_path / "a.tsv", [row[:1] for row in toy_rows(40)], ("text",))
+        rejected("no labels found", "--data", tmp_path / "a.tsv", "--encoder", encoder_folder)
 
     def test_heads_alone_on_an_encoder(self, rejected, data, encoder_folder):
         rejected("use --classifier", "--data", data, "--encoder", encoder_folder, "--schedule", "heads")

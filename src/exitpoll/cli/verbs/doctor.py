@@ -41,4 +41,5 @@ def doctor(
     show(findings_list(findings))
     say(f"{model} is {HEALTH[health]}")
     show_result(result_of(model, findings))
-    sys.exit(int(health))
+    if health:
+        sys.exit(int(health))

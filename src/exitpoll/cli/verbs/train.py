@@ -1,14 +1,25 @@
-"""exitpoll train: train a model folder from labelled texts."""
+"""exitpoll train: train a model folder from texts, labelled or, below a classifier, not."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated, Literal, TypedDict
+from typing import TYPE_CHECKING, Annotated, Literal, NamedTuple, TypedDict
 
 from rich.console import Console
 
-from exitpoll.cli.console import modes, print_as_json, quieten_transformers, show_result, show_training
+from exitpoll.cli.console import modes, notes_shown, print_as_json, quieten_transformers, show_result, show_training
 from exitpoll.cli.groups import IN_DATA, IN_MODEL
-from exitpoll.cli.options import AsJson, Data, Numbers, Out, Overwrite, Reading, ReadingFlags, Resume, TrainingFlags
+from exitpoll.cli.options import (
+    AsJson,
+    Data,
+    Names,
+    Numbers,
+    Out,
+    Overwrite,
+    Reading,
+    ReadingFlags,
+    Resume,
+    TrainingFlags,
+)
 from exitpoll.errors import InputError
 from exitpoll.training.settings import TrainingSettings
 
@@ -29,12 +40,20 @@ class Shape(TypedDict):
     pooling: str
 
 
+class Known(NamedTuple):
+    """What is known of the classes before the data are read; None where the data tell."""
+
+    names: list[str] | None
+    problem_type: str | None
+
+
 def train(
     *,
     data: Data,
     out: Out,
     encoder: Annotated[str | None, IN_MODEL] = None,
     classifier: Annotated[str | None, IN_MODEL] = None,
+    labels: Annotated[Names, IN_MODEL] = None,
     exits: Annotated[Numbers, IN_MODEL] = None,
     head: Annotated[Literal["mlp", "linear"], IN_MODEL] = "mlp",
     shared_head: Annotated[bool, IN_MODEL] = False,
@@ -58,7 +77,9 @@ def train(
         out: The model folder to write.
         encoder: A hub name or folder of a pretrained encoder.
         classifier: Instead of an encoder: a fine-tuned classifier that keeps its own head as the last exit; only
-            heads below it are trained, unless a schedule is named.
+            heads below it are trained, unless a schedule is named. The texts need no labels.
+        labels: The names of the classes in the order of their numbers, for a classifier that does not name them; by
+            default the labels of the data in alphabetical order, if that order fits the classifier's answers.
         exits: The layers after which a text may leave; all by default. One number is a static model of that depth.
         head: Kind of head: one hidden layer, or linear.
         shared_head: Use one head for all exits.
@@ -88,19 +109,21 @@ def train(
     settings = settings or TrainingSettings()
     _check_start(encoder, classifier, settings)
     preflight(settings, out, native_head=classifier is not None, overwrite=overwrite)
+    known = Known(labels, problem_type) if classifier is None else _known_of(classifier, labels, problem_type)
     splits = load_splits(
         data,
         **vars(reading or Reading()),
-        problem_type=problem_type,
-        label_names=None if classifier is None else _labels_of(classifier),
+        problem_type=known.problem_type,
+        label_names=known.names,
+        labels="required" if classifier is None else "optional",
         limit=limit,
         seed=settings.seed,
     )
     shape = Shape(exits=exits, head=head, shared_head=shared_head, pooling=pooling)
-    model = _build(encoder, classifier, splits, shape, settings.seed)
+    model = _build(encoder, classifier, splits, known, shape, settings.seed)
     tokenizer = load_tokenizer(str(classifier if encoder is None else encoder_folder(encoder)))
     quiet = not processes().is_main_process
-    with progress_bars(Console(stderr=True, quiet=quiet or modes.quiet)) as on_progress:
+    with notes_shown(), progress_bars(Console(stderr=True, quiet=quiet or modes.quiet)) as on_progress:
         trained = train_model(
             model, tokenizer, splits, out, settings, resume=resume, overwrite=overwrite, on_progress=on_progress
         )
@@ -118,16 +141,23 @@ def _check_start(encoder: str | None, classifier: str | None, settings: Training
         raise InputError("schedule heads leaves the last head unchanged, and an encoder has none yet: use --classifier")
 
 
-def _labels_of(classifier: str) -> list[str] | None:
-    """Return the label names of a classifier, or None if its labels are only numbered."""
+def _known_of(classifier: str, names: list[str] | None, problem_type: str | None) -> Known:
+    """Return what a classifier states about its classes, unless the command line names it."""
+    from exitpoll.decide.metrics import REGRESSION
+    from exitpoll.models.config import are_unnamed
     from exitpoll.models.pretrained import read_config
 
     config = read_config(classifier)
-    names = [str(config.id2label[number]) for number in range(config.num_labels)]
-    return None if names == [f"LABEL_{number}" for number in range(len(names))] else names
+    if problem_type is None:
+        problem_type = REGRESSION if config.num_labels == 1 else config.problem_type
+    if names is None and problem_type != REGRESSION and not are_unnamed(config.id2label):
+        names = [str(name) for name in config.id2label.values()]
+    return Known(names, problem_type)
 
 
-def _build(encoder: str | None, classifier: str | None, splits: Splits, shape: Shape, seed: int) -> EarlyExitModel:
+def _build(
+    encoder: str | None, classifier: str | None, splits: Splits, known: Known, shape: Shape, seed: int
+) -> EarlyExitModel:
     """Add heads to an encoder, or below the head of a classifier."""
     from transformers import set_seed
 
@@ -138,4 +168,4 @@ def _build(encoder: str | None, classifier: str | None, splits: Splits, shape: S
         names = list(splits.label_names)
         return EarlyExitModel.from_encoder(encoder, labels=names, problem_type=splits.problem_type, **shape)
     assert classifier is not None
-    return EarlyExitModel.from_classifier(classifier, **shape)
+    return EarlyExitModel.from_classifier(classifier, labels=known.names, **shape)
