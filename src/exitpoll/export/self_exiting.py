@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import numpy as np
+from numpy.typing import NDArray
 
 from exitpoll.decide.incremental import take_step
 from exitpoll.decide.metrics import MULTI_LABEL, REGRESSION
@@ -111,9 +112,13 @@ class SelfExitingGraph:
             assert later.rows is not None
             outputs += [later.hidden, later.rows, later.carried, later.stays, later.any_stays, later.results]
         with choice.branch(False) as outputs:
-            nothing = [np.zeros((0, 0, 0), np.float32), np.zeros(0, np.int64), np.zeros((0, 0), np.float32)]
-            outputs += [self.builder.constant(array) for array in (*nothing, np.zeros(0, np.bool_), np.bool_(False))]
-            outputs.append(stage.results)
+            empty: list[NDArray] = [
+                np.zeros((0, 0, 0), np.float32),
+                np.zeros(0, np.int64),
+                np.zeros((0, 0), np.float32),
+            ]
+            empty += [np.zeros(0, np.bool_), np.array(False)]
+            outputs += [*map(self.builder.constant, empty), stage.results]
         hidden, rows, carried, stays, any_stays, results = choice.names
         return Stage(hidden, rows, carried, later.shapes, stays, any_stays, results)
 
