@@ -41,7 +41,7 @@ def check_free(out: Path, *, overwrite: bool, may_replace: Callable[[Path], bool
     if not may_replace(out):
         raise InputError(f"'{out}' exists and is not an {kind}; choose another folder")
     if not overwrite:
-        raise InputError(f"'{out}' exists already; choose another folder or use --overwrite")
+        raise InputError(f"'{out}' exists already; choose another folder or use overwrite", options=["overwrite"])
 
 
 def check_writable(out: Path, *, overwrite: bool) -> None:
@@ -56,7 +56,7 @@ def check_writable(out: Path, *, overwrite: bool) -> None:
     if out.exists() and not out.is_file():
         raise InputError(f"'{out}' is not a regular file; choose another name")
     if out.exists() and not overwrite:
-        raise InputError(f"'{out}' exists already; choose another name or use --overwrite")
+        raise InputError(f"'{out}' exists already; choose another name or use overwrite", options=["overwrite"])
     if not out.parent.is_dir():
         raise InputError(f"there is no folder '{out.parent}' to write '{out.name}' to")
 

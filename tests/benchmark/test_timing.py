@@ -3,18 +3,22 @@
 from __future__ import annotations
 
 import json
+import os
 import shutil
 import statistics
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
 
 from exitpoll import Engine, InputError, Policy, load_model
+from exitpoll.benchmark import timing as timing_module
 from exitpoll.benchmark.baselines import batch_level_exit, plain_transformers, single_graph, static_model
 from exitpoll.benchmark.parts import break_down
 from exitpoll.benchmark.timing import Benchmark, ModelInRuntime, Timing, Way, benchmark, load_in_runtimes
 from exitpoll.cli.tables import benchmark_table
+from exitpoll.cli.verbs import bench
 from exitpoll.engine.record import record_in_memory
 from exitpoll.export.quantize import quantize
 from exitpoll.files import write_json
@@ -169,12 +173,43 @@ def test_refusals(model, model_folder):
         load_in_runtimes(model_folder)
 
 
+def test_exports_are_not_timed_beside_torch_on_a_gpu(model, monkeypatch):
+    asked = []
+
+    def load_model(folder, kind, *, threads, device):
+        asked.append((kind, device))
+        runtime = SimpleNamespace(device=device, threads=1)
+        return SimpleNamespace(runtime=runtime)
+
+    monkeypatch.setattr(timing_module, "load_model", load_model)
+    assert [entry.kind for entry in load_in_runtimes(model, device="cuda")] == ["torch"]
+    assert [entry.kind for entry in load_in_runtimes(model, device="cpu")] == ["torch", "onnx", "onnx-int8"]
+    assert asked == [("torch", "cuda"), ("torch", "cpu"), ("onnx", "cpu"), ("onnx-int8", "cpu")]
+
+
+def test_timings_belong_to_a_model_in_any_runtime(tmp_path):
+    timed = Benchmark(10, 12.0, 2, 3, [], [], {"fingerprints": {"torch": "a", "onnx": "b"}})
+    for fingerprint in ("a", "b"):
+        timed.check_model(tmp_path, fingerprint)
+    with pytest.raises(InputError, match="was made from another model: fingerprint a, b, not c"):
+        timed.check_model(tmp_path, "c")
+
+
+def test_a_busy_machine_is_noted(monkeypatch):
+    monkeypatch.setattr(os, "cpu_count", lambda: 2)
+    for load, noted in ((0.5, 0), (2.5, 1)):
+        monkeypatch.setattr(os, "getloadavg", lambda load=load: (load, 0, 0))
+        assert len(bench._note_busy()) == noted
+
+
 def test_the_verb(run, model, tmp_path):
     data = write_toy_folder(tmp_path / "toy")
     sizes = ("--batch-sizes", "4", "--rounds", "1", "--texts", "12")
     code, out, _ = run("bench", model, "--data", data, *sizes, "--out", tmp_path / "out")
     assert code == 0
     assert "plain transformers" in out
+    assert "onnx, batch size 4: " in out
+    assert "by early exit, on top of" in out
     content = json.loads((tmp_path / "out" / "bench.json").read_text())
     assert (content["texts"], content["about"]["split"]) == (12, "test")
     assert (tmp_path / "out" / "bench.png").read_bytes().startswith(b"\x89PNG")

@@ -6,11 +6,13 @@ import os
 import shutil
 import subprocess
 import sys
+from contextlib import nullcontext
 
 import numpy as np
 import pytest
 
 from exitpoll import Engine, InputError, Policy, Prediction, Texts, Trace, record
+from exitpoll.engine import engine as engine_module
 from exitpoll.engine.loading import load_model
 from exitpoll.engine.runtime import LoadedModel
 from exitpoll.files import read_json, write_json
@@ -93,6 +95,27 @@ def test_anything_but_a_folder_is_refused(wrong):
     for load in (Engine.load, load_model):
         with pytest.raises(InputError, match=r"folder .* must be the path of a model folder, or its name on the hub"):
             load(wrong)
+
+
+def test_progress_is_shown_on_request(folder, capsys):
+    engine = Engine.load(folder, policy=Policy("max_prob", 0.36))
+    expected = engine(TEXTS * 3)
+    assert engine((text for text in TEXTS * 3), progress=True) == engine(TEXTS * 3, progress=True) == expected
+    out, shown = capsys.readouterr()
+    assert out == ""
+    assert "predicting" in shown or not sys.stderr.isatty()
+
+
+def test_the_reports_of_progress(folder, monkeypatch):
+    reports = []
+    monkeypatch.setattr(engine_module, "shown", lambda progress: nullcontext(reports.append))
+    Engine.load(folder)(TEXTS * 3, progress=True)
+    assert [(report.task, report.done, report.total) for report in reports] == [
+        ("predicting", 32, 90),
+        ("predicting", 64, 90),
+        ("predicting", 90, 90),
+    ]
+    assert reports[-1].mean_depth == 3
 
 
 def test_pairs_need_a_model_trained_on_pairs(folder):

@@ -14,7 +14,7 @@ from pyarrow import Table, output_stream, parquet
 
 from exitpoll import Engine, InputError, Policy
 from exitpoll.data import readers, writers
-from exitpoll.engine import predict
+from exitpoll.engine import jobs, predict
 from exitpoll.engine.predict import predict_file, predict_lines
 from tests.tiny import toy_rows, write_tsv
 
@@ -126,7 +126,7 @@ def test_a_killed_job_resumes_without_a_lost_or_duplicated_row(engine, source, t
     assert not out.exists()
     with (tmp_path / f"out.{kind}.partial").open("ab") as file:
         file.write(torn)  # a block that was being written
-    with pytest.raises(InputError, match="is an interrupted job; use --resume to continue it"):
+    with pytest.raises(InputError, match="is an interrupted job; use resume to continue it"):
         predict_file(engine, source, out)
     done = predict_file(engine, source, out, resume=True)
     predict_file(engine, source, whole)
@@ -142,8 +142,8 @@ def test_a_job_killed_before_its_first_block_resumes(engine, source, tmp_path, m
         raise KeyboardInterrupt
 
     with monkeypatch.context() as patched:
-        patched.setattr(predict._Job, "count", kill)
-        patched.setattr(predict._Job, "removed_if_empty", lambda _: nullcontext())
+        patched.setattr(jobs.Job, "count", kill)
+        patched.setattr(jobs.Job, "removed_if_empty", lambda _: nullcontext())
         with pytest.raises(KeyboardInterrupt):
             predict_file(engine, source, tmp_path / "out.csv")
     assert (tmp_path / "out.csv.partial").stat().st_size > 0
@@ -171,7 +171,7 @@ def test_another_job_is_not_resumed(engine, source, tmp_path):
     with pytest.raises(KeyboardInterrupt):
         predict_file(engine, source, tmp_path / "out.csv", about={"model": "a"}, on_progress=kill)
     for other in ({"about": {"model": "b"}}, {"about": {"model": "a"}, "text_column": "label"}):
-        with pytest.raises(InputError, match="was started with another input, model, policy or --on-error"):
+        with pytest.raises(InputError, match="was started with another input, model, policy or on_error"):
             predict_file(engine, source, tmp_path / "out.csv", **other, resume=True)
 
 

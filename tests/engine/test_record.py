@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import nullcontext
 from dataclasses import replace
 from importlib.metadata import version
 
@@ -80,6 +81,13 @@ def test_the_metadata_of_a_trace(model, tokenizer, ready, tmp_path):
 
 def test_texts_without_labels(ready, tmp_path):
     assert record(ready, Texts(TEXTS.first), tmp_path / "t").labels is None
+
+
+def test_progress_is_shown_on_request(ready, tmp_path, monkeypatch):
+    asked = []
+    monkeypatch.setattr(record_module, "shown", lambda *given: asked.append(given) or nullcontext(lambda report: None))
+    record(ready, TEXTS, tmp_path / "t", progress=True)
+    assert [progress for progress, _ in asked] == [True]
 
 
 def test_an_interrupted_recording_leaves_no_file(ready, tmp_path):

@@ -138,7 +138,7 @@ def test_an_export_that_fails_leaves_nothing(model, monkeypatch):
 
 def test_an_older_export_is_replaced_only_when_asked(model, monkeypatch):
     export_model(str(model), model / "onnx")
-    with pytest.raises(InputError, match="exists already; choose another folder or use --overwrite"):
+    with pytest.raises(InputError, match="exists already; choose another folder or use overwrite"):
         export_model(str(model), model / "onnx")
     (model / "onnx" / "mark").touch()
     export_model(str(model), model / "onnx", overwrite=True)

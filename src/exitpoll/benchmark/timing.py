@@ -115,7 +115,7 @@ class Benchmark:
     layers: int
     timings: Sequence[Timing]
     breakdowns: Sequence[Breakdown]
-    about: Mapping[str, object] = field(default_factory=dict)  # fingerprint, data, split
+    about: Mapping[str, object] = field(default_factory=dict)  # fingerprints by runtime, data, split
 
     def __repr__(self) -> str:
         """Describe what was timed, and the gains."""
@@ -133,6 +133,18 @@ class Benchmark:
             ratios = Ratio.of(plain, full), Ratio.of(full, engine), Ratio.of(plain, engine)
             gains.append(Gain(engine.runtime, engine.batch_size, *ratios))
         return gains
+
+    def check_model(self, path: Path, fingerprint: str) -> None:
+        """Refuse timings of another model than one, in any of its runtimes.
+
+        Args:
+            path: Where the timings come from, for the message.
+            fingerprint: That of the model, or of an export.
+        """
+        timed = self.about.get("fingerprints")
+        if isinstance(timed, Mapping) and fingerprint not in timed.values():
+            listed = ", ".join(map(str, timed.values()))
+            raise InputError(f"'{path}' was made from another model: fingerprint {listed}, not {fingerprint}")
 
     def to_dict(self) -> dict[str, object]:
         """Return all figures as plain values, with the gains that follow from them."""
@@ -162,12 +174,15 @@ class Benchmark:
         return cls(**values)
 
 
-def load_in_runtimes(model_folder: str | Path, *, threads: int | None = None) -> list[ModelInRuntime]:
+def load_in_runtimes(
+    model_folder: str | Path, *, threads: int | None = None, device: str = "cpu"
+) -> list[ModelInRuntime]:
     """Load a model in every runtime that its folder has files for, with the policy for that runtime.
 
     Args:
         model_folder: The trained folder.
         threads: How many threads to use.
+        device: Where to run torch; if that is not the CPU, exports are left out, which run there.
 
     Returns:
         The model in these runtimes, torch first.
@@ -178,7 +193,10 @@ def load_in_runtimes(model_folder: str | Path, *, threads: int | None = None) ->
         path = find_folder(model_folder, kind) / POLICY
         if not path.exists():
             raise InputError(f"'{path}' is missing, and without a policy no text exits early; calibrate first")
-        models.append(ModelInRuntime(kind, load_model(model_folder, kind, threads=threads), Policy.load(path)))
+        loaded = load_model(model_folder, kind, threads=threads, device=device)
+        models.append(ModelInRuntime(kind, loaded, Policy.load(path)))
+        if loaded.runtime.device != "cpu":
+            break
         threads = models[0].loaded.runtime.threads  # the same for all
     return models
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence, Sized
 from dataclasses import dataclass, field
 from itertools import islice
 from pathlib import Path
@@ -11,6 +11,7 @@ from pathlib import Path
 from numpy.typing import NDArray
 
 from exitpoll.data.batching import Text, batches, lengths_of, pick
+from exitpoll.data.progress import Progress, shown
 from exitpoll.data.splits import Texts
 from exitpoll.decide.metrics import MULTI_LABEL, REGRESSION
 from exitpoll.decide.numerics import softmax
@@ -23,6 +24,7 @@ from exitpoll.errors import InputError
 from exitpoll.models.folder import POLICY
 
 WINDOW = 4096  # texts that are tokenized and sorted by length at a time
+SHOWN_EVERY = 32  # texts after which a progress bar moves
 
 logger = logging.getLogger("exitpoll")
 
@@ -107,6 +109,7 @@ class Engine:
         policy: Policy | None = None,
         threads: int | None = None,
         device: str = "auto",
+        verify: bool = True,
     ) -> Engine:
         """Load a model folder with its policy.
 
@@ -119,13 +122,14 @@ class Engine:
             threads: How many threads this engine uses; by default as many as torch uses in this process, or for an
                 export as many as there are cores.
             device: The device for torch: "cpu", "cuda", …; "auto" is a GPU of CUDA where there is one, else the CPU.
+            verify: Whether to check the hashes of an export's files, which is done while they are loaded.
 
         Returns:
             The engine.
         """
         if policy is not None and not isinstance(policy, Policy):
             raise InputError(f"policy {policy!r:.60} must be a Policy; Policy.load reads one from a file")
-        loaded = load_model(folder, runtime, threads=threads, device=device)
+        loaded = load_model(folder, runtime, threads=threads, device=device, verify=verify)
         if policy is None:
             path = file_of(find_folder(folder, runtime), POLICY)
             if path is None:
@@ -134,18 +138,22 @@ class Engine:
                 policy = Policy.load(path)
         return cls(loaded, policy)
 
-    def __call__(self, texts: Iterable[Text], batch_size: int = 32) -> list[Prediction]:
+    def __call__(self, texts: Iterable[Text], batch_size: int = 32, *, progress: bool = False) -> list[Prediction]:
         """Predict some texts.
 
         Args:
             texts: Texts, or pairs of texts (tuples or lists of two): a list, a generator, a NumPy array, a column of
                 pandas; or a table, such as a DataFrame, whose text column is found by its name.
             batch_size: Most texts in a call.
+            progress: Whether to show a progress bar on stderr.
 
         Returns:
             Predictions in the order of the texts.
         """
-        predictions = dict(self.stream(texts, batch_size))
+        stream = self.stream(texts, batch_size)
+        if progress:
+            stream = _shown(stream, len(texts) if isinstance(texts, Sized) else None)
+        predictions = dict(stream)
         return [predictions[number] for number in range(len(predictions))]
 
     def stream(
@@ -198,3 +206,14 @@ class Engine:
             chosen = tuple(name for name, applies in zip(self.model.label_names, answer, strict=True) if applies)
             return chosen, dict(zip(self.model.label_names, map(float, probability), strict=True))
         return self.model.label_names[int(answer)], float(probability)
+
+
+def _shown(stream: Iterator[tuple[int, Prediction]], total: int | None) -> Iterator[tuple[int, Prediction]]:
+    """Show a progress bar while predictions are made."""
+    depths = 0
+    with shown(True) as on_progress:
+        for done, (number, prediction) in enumerate(stream, start=1):
+            depths += prediction.depth
+            if done % SHOWN_EVERY == 0 or done == total:
+                on_progress(Progress("predicting", done, total, mean_depth=depths / done))
+            yield number, prediction

@@ -17,7 +17,12 @@ MOST_THREADS = 256
 
 
 def load_model(
-    folder: str | Path, runtime: str | None = None, *, threads: int | None = None, device: str = "auto"
+    folder: str | Path,
+    runtime: str | None = None,
+    *,
+    threads: int | None = None,
+    device: str = "auto",
+    verify: bool = True,
 ) -> LoadedModel:
     """Load a model: a folder that `exitpoll train` or `exitpoll export` wrote, or one on the hub.
 
@@ -28,6 +33,7 @@ def load_model(
         threads: How many threads this model uses; by default as many as torch uses in this process, or for an export
             as many as there are cores.
         device: The device for torch: "cpu", "cuda", …; "auto" is a GPU of CUDA where there is one, else the CPU.
+        verify: Whether to check the hashes of an export's files, which is done while they are loaded.
 
     Returns:
         The model.
@@ -35,7 +41,7 @@ def load_model(
     model_folder = _check_arguments(folder, runtime, device)
     threads = None if threads is None else to_integer("threads", threads, at_most=MOST_THREADS)
     place = str(Path(folder).resolve()) if Path(folder).is_dir() else str(folder)
-    origin = Origin(place, runtime, threads, device)
+    origin = Origin(place, runtime, threads, device, verify)
     if not (model_folder / MANIFEST).exists():
         from exitpoll.engine.torch_runtime import load_trained
 
@@ -46,7 +52,8 @@ def load_model(
 
     if device not in ("auto", "cpu"):
         raise InputError(f"'{model_folder}' is for ONNX Runtime on the CPU; device '{device}' needs a trained folder")
-    return replace(load_exported(model_folder, threads), training=read_training(model_folder), origin=origin)
+    loaded = load_exported(model_folder, threads, verify=verify)
+    return replace(loaded, training=read_training(model_folder), origin=origin)
 
 
 def _check_arguments(folder: object, runtime: object, device: object) -> Path:

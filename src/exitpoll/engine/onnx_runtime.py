@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
@@ -155,18 +156,19 @@ def _session_options(threads: int, *, only: bool = False) -> SessionOptions:
     return options
 
 
-def load_exported(folder: Path, threads: int | None = None) -> LoadedModel:
-    """Load an export, and check that its files are those that were exported.
+def load_exported(folder: Path, threads: int | None = None, *, verify: bool = True) -> LoadedModel:
+    """Load an export.
 
     Args:
         folder: Its folder.
         threads: How many threads to use; as many as there are cores by default.
+        verify: Whether to check that its files are those that were exported.
 
     Returns:
         The model.
     """
     manifest = Manifest.load(folder)
-    with manifest.checking_files(folder):
+    with manifest.checking_files(folder) if verify else nullcontext():
         runtime = OnnxRuntime(folder, manifest, threads)
         return LoadedModel(runtime, _tokenize_with(folder, manifest), manifest.label_names)
 

@@ -1,31 +1,26 @@
-"""Prediction for files of any size, in constant memory; an interrupted job can be resumed.
-
-Rows are predicted and written in blocks. A finished block is appended to `<output>.partial` and counted in
-`<output>.progress`. Resuming drops whatever was written after the last count, so no row is lost or duplicated.
-"""
+"""Prediction for files of any size, block by block and in constant memory; an interrupted job can be resumed."""
 
 from __future__ import annotations
 
 import json
 import math
-import os
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
-from dataclasses import asdict, dataclass, fields
+from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
-from typing import Any, BinaryIO, Literal
+from typing import Any, Literal
 
 from exitpoll.data.columns import find_text_columns
 from exitpoll.data.json_rows import read_texts_or_objects
 from exitpoll.data.progress import OnProgress, Progress, ignore
 from exitpoll.data.readers import check_known, notes_on, read_rows
 from exitpoll.data.rows import Row, checked
-from exitpoll.data.writers import WRITERS, check_kind, finish
+from exitpoll.data.writers import WRITERS, check_kind
 from exitpoll.engine.arguments import to_integer, to_text
 from exitpoll.engine.engine import Engine, Prediction
+from exitpoll.engine.jobs import Job, Layout
 from exitpoll.errors import InputError
-from exitpoll.files import locked, read_json, write_json
+from exitpoll.files import locked
 
 BLOCK = 8192  # rows that are predicted and written together
 
@@ -89,7 +84,7 @@ def predict_file(
         **(about or {}),
     }
     with locked(out, "predict"):
-        job = _Job(out, identity, resume=resume)
+        job = Job(out, identity, resume=resume)
         with job.open() as file, job.removed_if_empty():
             for block in _blocks(source, on_error, done=job.counts.rows):
                 if job.layout is None:
@@ -132,7 +127,7 @@ def predict_lines(
     rows = read_texts_or_objects(lines)
     if on_error == "stop":
         rows = checked(rows)
-    layout: _Layout | None = None
+    layout: Layout | None = None
     while block := list(islice(rows, batch_size)):
         if layout is None:
             layout = _layout(block, text_column, pair_column, on_error, is_fixed=False)
@@ -162,19 +157,9 @@ def _blocks(source: Path, on_error: OnError, done: int) -> Iterator[list[Row]]:
         yield block
 
 
-@dataclass(frozen=True)
-class _Layout:
-    """The columns of a job, the same for all its blocks."""
-
-    text: str
-    pair: str | None
-    columns: Sequence[str]  # of the output
-    is_fixed: bool = False  # whether later rows may not add columns
-
-
 def _layout(
     block: Sequence[Row], text_column: str | None, pair_column: str | None, on_error: OnError, *, is_fixed: bool
-) -> _Layout:
+) -> Layout:
     """Choose the columns by the first rows."""
     if all(row.problem is not None for row in block):
         raise InputError(f"none of the first {len(block)} rows can be read; {block[0].problem}")
@@ -184,7 +169,7 @@ def _layout(
     for name in added:
         if name in names:
             raise InputError(f"{block[0].place}: there is a column '{name}' already, which predictions need; rename it")
-    return _Layout(text, pair, [*names, *added], is_fixed)
+    return Layout(text, pair, [*names, *added], is_fixed)
 
 
 def _added_columns(on_error: OnError) -> tuple[str, ...]:
@@ -198,7 +183,7 @@ def _has_fixed_columns(out: Path) -> bool:
 
 
 def _predict(
-    engine: Engine, block: Sequence[Row], layout: _Layout, batch_size: int, on_error: OnError
+    engine: Engine, block: Sequence[Row], layout: Layout, batch_size: int, on_error: OnError
 ) -> list[Prediction | str]:
     """Predict rows; the result for a row that cannot be predicted is the reason."""
     texts = [_text_of(row, layout) for row in block]
@@ -212,7 +197,7 @@ def _predict(
     return [next(predictions) if problem is None else problem for problem in problems]
 
 
-def _text_of(row: Row, layout: _Layout) -> Any:
+def _text_of(row: Row, layout: Layout) -> Any:
     """Return the text of a row, or its pair of texts; whatever the file has there."""
     first = row.values.get(layout.text)
     return first if layout.pair is None else (first, row.values.get(layout.pair))
@@ -229,7 +214,7 @@ def _problem_of(row: Row, text: object) -> str | None:
     return None
 
 
-def _record(row: Row, outcome: Prediction | str, layout: _Layout) -> dict[str, object]:
+def _record(row: Row, outcome: Prediction | str, layout: Layout) -> dict[str, object]:
     """Return the columns of a row with its prediction, or with the reason why there is none."""
     if row.problem is not None:
         cells = {name: cell for name, cell in row.values.items() if name in layout.columns or not layout.is_fixed}
@@ -251,91 +236,3 @@ def _rounded(probability: float | dict[str, float]) -> float | dict[str, float] 
     if isinstance(probability, dict):
         return {name: round(share, DIGITS) for name, share in probability.items()}
     return None if math.isnan(probability) else round(probability, DIGITS)
-
-
-# ---- jobs -----------------------------------------------------------------------------------------------------------
-
-
-@dataclass
-class _Counts:
-    """What is done of a job."""
-
-    rows: int = 0
-    skipped: int = 0
-    broken: int = 0
-    size: int = 0  # of the output, in bytes
-    depth: int = 0  # sum over the rows that were predicted
-
-    @property
-    def mean_depth(self) -> float:
-        """The mean depth of the rows that were predicted."""
-        return self.depth / max(1, self.rows - self.skipped)
-
-
-class _Job:
-    """An output that is not finished."""
-
-    def __init__(self, out: Path, identity: Mapping[str, object], *, resume: bool) -> None:
-        """Start a job, or find what an interrupted one has done."""
-        self.out, self.identity = out, json.loads(json.dumps(identity))
-        self.partial = out.with_name(out.name + ".partial")
-        self.progress = out.with_name(out.name + ".progress")
-        self.counts = _Counts()
-        self.layout: _Layout | None = None
-        if not self.partial.exists():
-            return
-        saved = read_json(self.progress)
-        if saved is None:
-            raise InputError(f"'{self.partial}' exists and is not an interrupted job of exitpoll; remove it")
-        if not resume:
-            raise InputError(f"'{self.partial}' is an interrupted job; use --resume to continue it, or remove it")
-        if saved.get("identity") != self.identity:
-            raise InputError(
-                f"'{self.partial}' was started with another input, model, policy or --on-error; "
-                "use the same ones, or remove it"
-            )
-        self.counts = _Counts(**{field.name: saved[field.name] for field in fields(_Counts)})
-        self.layout = None if saved["layout"] is None else _Layout(**saved["layout"])
-        if self.partial.stat().st_size < self.counts.size:
-            raise InputError(f"'{self.partial}' is shorter than when it was interrupted; remove it and start again")
-
-    def open(self) -> BinaryIO:
-        """Open the output after the last block that was counted."""
-        self._save()  # first, because an output without saved progress is not recognized
-        file = self.partial.open("r+b" if self.partial.exists() else "w+b")
-        file.truncate(self.counts.size)
-        file.seek(self.counts.size)
-        return file
-
-    def count(self, file: BinaryIO, outcomes: Sequence[Prediction | str]) -> None:
-        """Count a block once it is on the disk."""
-        file.flush()
-        os.fsync(file.fileno())
-        predictions = [outcome for outcome in outcomes if isinstance(outcome, Prediction)]
-        self.counts.rows += len(outcomes)
-        self.counts.skipped += len(outcomes) - len(predictions)
-        self.counts.broken += sum(not prediction.is_finite for prediction in predictions)
-        self.counts.depth += sum(prediction.depth for prediction in predictions)
-        self.counts.size = file.tell()
-        self._save()
-
-    def _save(self) -> None:
-        """Save the progress."""
-        layout = None if self.layout is None else asdict(self.layout)
-        write_json(self.progress, {"identity": self.identity, "layout": layout, **asdict(self.counts)})
-
-    def publish(self) -> None:
-        """Move the finished output to its place."""
-        finish(self.partial, self.out)
-        self.progress.unlink(missing_ok=True)
-
-    @contextmanager
-    def removed_if_empty(self) -> Iterator[None]:
-        """Remove the files of a job that fails before its first block is done."""
-        try:
-            yield
-        except BaseException:
-            if not self.counts.rows:
-                self.partial.unlink(missing_ok=True)
-                self.progress.unlink(missing_ok=True)
-            raise

@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import DTypeLike, NDArray
 
 from exitpoll.data.batching import Tokens, batches, lengths_of, pick
-from exitpoll.data.progress import OnProgress, Progress, ignore
+from exitpoll.data.progress import OnProgress, Progress, ignore, shown
 from exitpoll.data.splits import Texts
 from exitpoll.decide.trace import Trace, create
 from exitpoll.engine.arguments import to_integer
@@ -32,6 +32,7 @@ def record(
     *,
     about: Mapping[str, object] | None = None,
     batch_size: int = 64,
+    progress: bool = False,
     on_progress: OnProgress = ignore,
 ) -> Trace:
     """Record the logits of every exit for every text in a file, in constant memory.
@@ -42,6 +43,7 @@ def record(
         path: The file to write.
         about: More metadata of the trace: data, split, metric.
         batch_size: Texts in a batch.
+        progress: Whether to show a progress bar on stderr.
         on_progress: Called after every batch.
 
     Returns:
@@ -57,7 +59,7 @@ def record(
     }
     if texts.labels is not None:
         shapes["labels"] = (texts.labels.shape, texts.labels.dtype)
-    with locked(Path(path), "record"):
+    with locked(Path(path), "record"), shown(progress, on_progress) as report:
         metadata = {**_metadata(model, texts), **(about or {})}
         with create(path, shapes, exit_layers=runtime.exit_layers, about=metadata) as arrays:
             if texts.labels is not None:
@@ -68,7 +70,7 @@ def record(
                 for rows in batches(lengths_of(tokens), batch_size):
                     arrays["logits"][start + rows] = exit_logits(runtime, pick(tokens, rows))
                     done += len(rows)
-                    on_progress(Progress("recording", done, len(texts)))
+                    report(Progress("recording", done, len(texts)))
     return Trace.load(path)
 
 

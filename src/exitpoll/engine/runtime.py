@@ -66,6 +66,7 @@ class Origin:
     runtime: str | None
     threads: int | None
     device: str
+    verify: bool
 
 
 @dataclass(frozen=True, repr=False)
@@ -141,4 +142,5 @@ def _load_from(origin: Origin) -> LoadedModel:
     """Load a model again, as it was loaded before."""
     from exitpoll.engine.loading import load_model
 
-    return load_model(origin.folder, origin.runtime, threads=origin.threads, device=origin.device)
+    options = {name: value for name, value in vars(origin).items() if name != "folder"}
+    return load_model(origin.folder, **options)

@@ -26,6 +26,7 @@ from exitpoll.export.merge import merge_layers
 from exitpoll.export.quantize import MOST_TEXTS, quantize
 from exitpoll.files import REPLACED, locked, publish, restore, write_text
 from exitpoll.models.card import model_card
+from exitpoll.models.device import choose_device
 from exitpoll.models.fingerprint import fingerprint_of
 from exitpoll.models.folder import CARD, MANIFEST, POLICY, TRAINING, check_free_for_model, read_training
 from exitpoll.models.model import EarlyExitModel
@@ -57,6 +58,7 @@ def export_model(
     int8: bool = False,
     texts: Texts | None = None,
     about: Mapping[str, object] | None = None,
+    device: str = "auto",
     overwrite: bool = False,
     on_progress: OnProgress = ignore,
 ) -> Exported:
@@ -72,6 +74,7 @@ def export_model(
         texts: Texts to calibrate the policy on; the ranges of int8 activations are measured on them too, and on random
             texts by default.
         about: Metadata of these texts: data, split, metric.
+        device: Where to run the model on these texts; the export runs on the CPU.
         overwrite: Whether an older export may be replaced.
         on_progress: Called as the work proceeds.
 
@@ -81,13 +84,14 @@ def export_model(
     _check_place(Path(model), to)
     with locked(to, "export"), _work_folder(to) as work:
         check_free_for_model(to, overwrite=overwrite)
-        source = _Source.load(model)
+        chosen, source = choose_device(device), _Source.load(model)
         folder = _write_graphs(source, work, texts, int8, on_progress)
         loaded = merge_layers(folder)
         exported = Exported(to, loaded.runtime.name, None, int8=int8)
         if texts is None:
             exported = replace(exported, policy=_policy_without_texts(source, loaded))
         else:
+            source.model.to(chosen)
             traces = _record_both(source, loaded, texts, about or {}, folder / TRACE, on_progress)
             exported = _with_scores(_with_calibrated_policy(exported, source.policy, traces[1]), *traces)
         if exported.policy is not None:

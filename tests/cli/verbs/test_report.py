@@ -53,8 +53,8 @@ def test_the_header_names_encoder_and_splits(run, arguments, model):
 def test_benchmarks_that_are_refused(refused, arguments, tmp_path):
     bench = ("--bench", tmp_path / "bench.json")
     refused("there is no", "report", *arguments, *bench)
-    changed = replace(benchmark(), about={"fingerprint": "another"})
+    changed = replace(benchmark(), about={"fingerprints": {"torch": "another"}})
     bench[1].write_text(json.dumps(changed.to_dict()))
-    refused("was made from another fingerprint", "report", *arguments, *bench)
+    refused("was made from another model", "report", *arguments, *bench)
     bench[1].write_text("{}")
     refused("is not what exitpoll bench writes", "report", *arguments, *bench)

@@ -14,7 +14,7 @@ from exitpoll.cli.console import (
     show_result,
 )
 from exitpoll.cli.groups import IN_DATA, IN_OUTPUT
-from exitpoll.cli.options import AsJson, OptionalOut, Overwrite, Reading, ReadingFlags, SplitName
+from exitpoll.cli.options import AsJson, Device, OptionalOut, Overwrite, Reading, ReadingFlags, SplitName
 
 if TYPE_CHECKING:
     from exitpoll.export.export import Exported
@@ -29,6 +29,7 @@ def export(
     data: Annotated[str | None, IN_DATA] = None,
     split: SplitName = "calibration",
     reading: ReadingFlags = None,
+    device: Device = "auto",
     overwrite: Overwrite = False,
     as_json: AsJson = False,
 ) -> None:
@@ -44,6 +45,7 @@ def export(
             again, and the cost of int8 is measured. Without data, an int8 export has no policy.
         split: Which split of the data; all takes a file as it is, with labels or without.
         reading: Which columns to read.
+        device: Where to run the model on the data; the export itself runs on the CPU.
         overwrite: Replace an older export.
         as_json: Print the result as JSON.
     """
@@ -57,7 +59,8 @@ def export(
     print_as_json(as_json)
     quieten_transformers()
     out = out or policy_path(model).with_name("onnx-int8" if int8 else "onnx")
-    read = None if data is None else read_texts(load_model(model), data, split, **vars(reading or Reading()))
+    loaded = None if data is None else load_model(model, device="cpu")
+    read = None if loaded is None else read_texts(loaded, str(data), split, **vars(reading or Reading()))
     with progress_bars(progress_console()) as on_progress:
         exported = export_model(
             model,
@@ -65,6 +68,7 @@ def export(
             int8=int8,
             texts=None if read is None else read.texts,
             about=None if read is None else read.about,
+            device=device,
             overwrite=overwrite,
             on_progress=on_progress,
         )

@@ -19,7 +19,7 @@ from exitpoll.cli.console import (
     write_out,
 )
 from exitpoll.cli.groups import IN_DATA
-from exitpoll.cli.options import AsJson, BatchSize, OptionalOut, Overwrite, PolicyPath, Resume, Threads
+from exitpoll.cli.options import AsJson, BatchSize, Device, OptionalOut, Overwrite, PolicyPath, Resume, Threads
 from exitpoll.errors import InputError
 
 if TYPE_CHECKING:
@@ -39,6 +39,7 @@ def predict(
     pair_column: Annotated[str | None, IN_DATA] = None,
     batch_size: BatchSize = 32,
     threads: Threads = None,
+    device: Device = "auto",
     on_error: Annotated[Literal["stop", "skip"], IN_DATA] = "stop",
     resume: Resume = False,
     overwrite: Overwrite = False,
@@ -58,6 +59,7 @@ def predict(
         pair_column: The column of the second text of a pair.
         batch_size: Texts in a batch, at most.
         threads: How many threads to use.
+        device: Where to run the model.
         on_error: What to do with a row that cannot be read: stop, or skip it and write the reason to the column error.
         resume: Continue a job that was interrupted.
         overwrite: Replace an older output.
@@ -71,7 +73,8 @@ def predict(
     print_as_json(as_json)
     _check_places(data, out, overwrite=overwrite)
     quieten_transformers()
-    engine = Engine.load(model, policy=None if policy is None else Policy.load(policy), threads=threads)
+    chosen = None if policy is None else Policy.load(policy)
+    engine = Engine.load(model, policy=chosen, threads=threads, device=device)
     if out is None:
         _predict_stdin(engine, batch_size, on_error, text_column=text_column, pair_column=pair_column)
         return

@@ -13,7 +13,7 @@ from exitpoll.cli.console import (
     say,
     show_result,
 )
-from exitpoll.cli.options import AsJson, BatchSize, Data, Out, Overwrite, Reading, ReadingFlags, SplitName
+from exitpoll.cli.options import AsJson, BatchSize, Data, Device, Out, Overwrite, Reading, ReadingFlags, SplitName
 
 if TYPE_CHECKING:
     from exitpoll.decide.trace import Trace
@@ -28,6 +28,7 @@ def record(
     split: SplitName = "calibration",
     reading: ReadingFlags = None,
     batch_size: BatchSize = 64,
+    device: Device = "auto",
     overwrite: Overwrite = False,
     as_json: AsJson = False,
 ) -> None:
@@ -44,6 +45,7 @@ def record(
         split: Which split of the data; "all" reads a file as it is, with labels or without.
         reading: Which columns to read.
         batch_size: Texts in a batch.
+        device: Where to run the model.
         overwrite: Replace an older trace.
         as_json: Print what was recorded as JSON.
     """
@@ -57,7 +59,7 @@ def record(
     print_as_json(as_json)
     check_writable(out, overwrite=overwrite)
     quieten_transformers()
-    loaded = load_model(model)
+    loaded = load_model(model, device=device)
     read = read_texts(loaded, data, split, **vars(reading or Reading()))
     with progress_bars(progress_console()) as on_progress:
         trace = record_trace(loaded, read.texts, out, about=read.about, batch_size=batch_size, on_progress=on_progress)

@@ -10,6 +10,7 @@ from exitpoll.cli.groups import IN_DATA
 from exitpoll.cli.options import (
     BatchSize,
     Data,
+    Device,
     OptionalOut,
     PolicyPath,
     Reading,
@@ -20,7 +21,7 @@ from exitpoll.cli.options import (
 
 if TYPE_CHECKING:
     from exitpoll.benchmark.timing import Benchmark
-    from exitpoll.decide.certificate import Source
+    from exitpoll.engine.runtime import LoadedModel
 
 
 def report(
@@ -34,6 +35,7 @@ def report(
     policy: PolicyPath = None,
     reading: ReadingFlags = None,
     batch_size: BatchSize = 64,
+    device: Device = "auto",
     out: OptionalOut = None,
 ) -> None:
     """Write an HTML report on a calibrated model.
@@ -52,6 +54,7 @@ def report(
         policy: Another policy than the model's own.
         reading: Which columns to read.
         batch_size: Texts in a batch.
+        device: Where to run the model.
         out: The folder for report.html and its figures; report in the model folder by default.
     """
     from exitpoll.cli.traces import load_trace, record_texts
@@ -66,9 +69,9 @@ def report(
     html.check_requirements()
     html.check_report_folder(out)
     chosen = Policy.load(policy or policy_path(model))
-    loaded = load_model(model)
+    loaded = load_model(model, device=device)
     chosen.source.check_same(loaded.source)
-    timed = None if bench is None else _load_benchmark(bench, model, loaded.source)
+    timed = None if bench is None else _load_benchmark(bench, loaded)
     read = read_texts(loaded, data, split, **vars(reading or Reading()))
     if trace is None:
         recorded = record_texts(loaded, read, batch_size)
@@ -89,11 +92,10 @@ def report(
     say(f"wrote {html.write_report(content, out)}")
 
 
-def _load_benchmark(path: Path, model: str, source: Source) -> Benchmark:
+def _load_benchmark(path: Path, loaded: LoadedModel) -> Benchmark:
     """Load a benchmark, and check that it is of the model."""
     from exitpoll.benchmark.timing import Benchmark
-    from exitpoll.engine.loading import check_same_model
 
     timed = Benchmark.load(path)
-    check_same_model(model, source, path, timed.about)
+    timed.check_model(path, loaded.runtime.fingerprint)
     return timed
