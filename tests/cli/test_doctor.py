@@ -24,8 +24,6 @@ def healthy(tmp_path_factory, recorded, exported_folder):
     policy.save(folder / "policy.json")
     shutil.copytree(exported_folder, folder / "onnx")
     Policy("margin", 0.9).save(folder / "onnx" / "policy.json")
-    training = read_json(folder / "training.json")
-    write_json(folder / "training.json", {"train_digest": {"hashes": []}} | training)
     return folder
 
 
@@ -95,6 +93,8 @@ def test_training_texts_that_cannot_be_recognized(folder):
     training = read_json(folder / "training.json")
     write_json(folder / "training.json", {key: value for key, value in training.items() if key != "train_digest"})
     assert [finding.level for finding in worst(folder, "overlap", load_weights=False)] == [Level.WARNING]
+    write_json(folder / "training.json", training | {"train_digest": {"texts": 1, "hashes": "?"}})
+    assert [finding.level for finding in worst(folder, "training", load_weights=False)] == [Level.BROKEN]
 
 
 @pytest.mark.parametrize(("newer_major", "level"), [(1, Level.WARNING), (0, Level.OK)])
