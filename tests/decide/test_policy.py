@@ -298,6 +298,7 @@ class TestRefusals:
                 "must be a list of at most 16 policies",
             ),
             ("hybrid", {"policies": [{"strategy": "votes", "settings": {"q": 1}}]}, "has no setting 'q'"),
+            ("hybrid", {"policies": [{"strategy": "learned", "threshold": 0.5}]}, "of at most 16 policies"),
             (["votes"], {}, "must be a name"),
         ],
     )
