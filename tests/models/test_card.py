@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import shutil
 from dataclasses import replace
+from importlib.metadata import version
 
 import pytest
 
@@ -23,6 +24,7 @@ def test_training_writes_a_card(model_folder):
     assert "no text exits early" in card
     assert "on `texts`." in card
     assert "method ensemble" in card
+    assert f"Settings of exitpoll {version('exitpoll')}: method" in card
 
 
 def test_a_policy_and_its_guarantee_are_described(model_folder, tmp_path):

@@ -164,7 +164,7 @@ def _training(training: TrainingSummary) -> Iterator[str]:
     if encoder or data:
         yield "Trained from " + " on ".join(f"`{name}`" for name in (encoder or "an encoder", data or "texts")) + "."
     values = ", ".join(f"{name} {value}" for name, value in settings.items() if value is not None)
-    yield f"Settings of exitpoll {training.get('exitpoll')}: {values}."
+    yield f"Settings of exitpoll {training.get('versions', {}).get('exitpoll', '(version not known)')}: {values}."
     notes = training.get("notes")
     if notes:
         yield "\n".join(f"- {note}" for note in notes)
