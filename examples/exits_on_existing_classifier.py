@@ -31,11 +31,11 @@ if arguments.classifier is None:
     AutoModelForSequenceClassification.from_config(config).save_pretrained(classifier)
     AutoTokenizer.from_pretrained(encoder_folder("embedded")).save_pretrained(classifier)
 
-# 2. New heads below its own. The schedule "heads" leaves the encoder and the classifier's own head as they are.
+# 2. New heads below its own. The encoder and the classifier's own head stay as they are.
 splits = load_splits(arguments.data, limit=arguments.texts)
 model = EarlyExitModel.from_classifier(classifier)
 tokenizer = AutoTokenizer.from_pretrained(classifier)
-train(model, tokenizer, splits, arguments.out, TrainingSettings(schedule="heads", epochs=1))
+train(model, tokenizer, splits, arguments.out, TrainingSettings(epochs=1))
 
 # 3. At full depth nothing has changed, to the last bit.
 tokens = tokenizer(list(splits.test.first[:8]), return_tensors="pt", padding=True)

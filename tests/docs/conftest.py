@@ -15,7 +15,7 @@ from exitpoll import Trace, calibrate, load_model, load_splits, record
 from exitpoll.cli.main import main
 from exitpoll.decide.metrics import METRICS
 from exitpoll.decide.strategies import STRATEGIES
-from tests.tiny import write_toy_folder
+from tests.tiny import toy_rows, write_toy_folder
 
 ROOT = Path(__file__).parents[2]
 
@@ -31,6 +31,7 @@ def prepared(tmp_path_factory, model_folder, classifier_folder):
     folder = tmp_path_factory.mktemp("prepared")
     data = write_toy_folder(folder / "trec", train=640, others=320)
     (folder / "questions.csv").write_text("text\ngood film\nbad plot\n")
+    (folder / "questions.txt").write_text("".join(f"{text}\n" for text, _ in toy_rows(80, seed=4)))
     shutil.copytree(classifier_folder, folder / "my-classifier")
     model = shutil.copytree(model_folder, folder / "trec-bert")
     loaded, splits = load_model(model), load_splits(data)

@@ -44,3 +44,19 @@ def batches(lengths: NDArray, batch_size: int) -> Iterator[NDArray]:
     order = np.argsort(-lengths, kind="stable")
     for start in range(0, len(order), batch_size):
         yield order[start : start + batch_size]
+
+
+def padded_columns(tokens: Tokens, padding: Mapping[str, int]) -> dict[str, NDArray]:
+    """Pad texts to the longest.
+
+    Args:
+        tokens: Tokenized texts.
+        padding: The columns to pad, with their padding values.
+
+    Returns:
+        These columns and the attention mask, (texts, tokens).
+    """
+    lengths = lengths_of(tokens)
+    longest = int(lengths.max())
+    columns = {name: padded(tokens[name], longest, filler) for name, filler in padding.items()}
+    return {**columns, "attention_mask": mask_of(lengths, longest)}

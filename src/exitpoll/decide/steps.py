@@ -62,7 +62,7 @@ def margin(ops: Operations, logits: Array, memory: Memory, number: int) -> Step:
 
 def _margin(ops: Operations, p: Array, chosen: Array) -> Array:
     """Compute the difference between the probability of the answer and the highest of the others."""
-    return ops.max(p) - ops.max(p - 2.0 * chosen)  # the answer's own falls below all others
+    return ops.max(p) - ops.max(p - chosen * 2.0)  # the answer's own falls below all others
 
 
 # ---- patience -------------------------------------------------------------------------------------------------------

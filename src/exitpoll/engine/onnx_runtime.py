@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import NDArray
 
-from exitpoll.data.batching import Tokens, lengths_of, mask_of, padded
+from exitpoll.data.batching import Tokens, lengths_of, mask_of, padded_columns
 from exitpoll.data.splits import Texts
 from exitpoll.engine.manifest import Manifest
 from exitpoll.engine.runtime import LoadedModel
@@ -70,11 +70,8 @@ class OnnxRuntime:
 
     def embed(self, tokens: Tokens) -> OnnxState:
         """Pad texts to the longest and embed them."""
-        lengths = lengths_of(tokens)
-        longest = int(lengths.max())
-        columns = {name: padded(tokens[name], longest, filler) for name, filler in self.padding.items()}
-        mask = mask_of(lengths, longest)
-        return self._state(self._embedding({**columns, "attention_mask": mask})[0], lengths, mask)
+        columns = padded_columns(tokens, self.padding)
+        return self._state(self._embedding(columns)[0], lengths_of(tokens), columns["attention_mask"])
 
     def advance(self, state: OnnxState, layers: Sequence[int]) -> OnnxState:
         """Run some layers, counted from 1, one after another."""

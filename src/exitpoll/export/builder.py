@@ -109,6 +109,7 @@ class GraphBuilder:
                 raise InputError(f"the graph '{model.graph.name}' contains branches and cannot be put into another")
             added = self.graph.node.add()
             added.CopyFrom(node)
+            del added.metadata_props[:]  # where in the source of torch it comes from: longer than the node
             added.name = prefix + node.name
             added.input[:] = [renamed(name) for name in node.input]
             added.output[:] = [renamed(name) for name in node.output]

@@ -21,9 +21,10 @@ from exitpoll.engine.record import record, record_in_memory
 from exitpoll.engine.runtime import LoadedModel
 from exitpoll.engine.torch_runtime import loaded_model
 from exitpoll.errors import InputError
-from exitpoll.export.graphs import export_graphs, random_texts
+from exitpoll.export.graphs import CHECKED_TEXTS, export_graphs, random_texts
 from exitpoll.export.merge import merge_layers
 from exitpoll.export.quantize import MOST_TEXTS, quantize
+from exitpoll.export.single_file import write_single_file
 from exitpoll.files import REPLACED, locked, publish, restore, write_text
 from exitpoll.models.card import model_card
 from exitpoll.models.device import choose_device
@@ -32,7 +33,7 @@ from exitpoll.models.folder import CARD, MANIFEST, POLICY, TRAINING, check_free_
 from exitpoll.models.model import EarlyExitModel
 from exitpoll.models.tokenizer import load_tokenizer
 
-FLOAT32, INT8 = "float32", "int8"  # folders inside the work folder
+FLOAT32, INT8, PARTS = "float32", "int8", "parts"  # folders inside the work folder
 TRACE = "calibration.safetensors"  # in an export: the trace on which its policy was calibrated
 
 
@@ -49,6 +50,7 @@ class Exported:
     before: float | None = None  # score of the full model
     after: float | None = None  # score of the full export
     int8: bool = False
+    single_file: str | None = None  # the file that exits by itself, if one was asked for
 
 
 def export_model(
@@ -56,6 +58,7 @@ def export_model(
     to: Path,
     *,
     int8: bool = False,
+    single_file: bool = False,
     texts: Texts | None = None,
     about: Mapping[str, object] | None = None,
     device: str = "auto",
@@ -71,6 +74,7 @@ def export_model(
         model: The trained model folder.
         to: The folder to write.
         int8: Whether to quantize weights and activations.
+        single_file: Whether to write a file that exits by itself too, for ONNX Runtime without exitpoll.
         texts: Texts to calibrate the policy on; the ranges of int8 activations are measured on them too, and on random
             texts by default.
         about: Metadata of these texts: data, split, metric.
@@ -86,6 +90,7 @@ def export_model(
         check_free_for_model(to, overwrite=overwrite)
         chosen, source = choose_device(device), _Source.load(model)
         folder = _write_graphs(source, work, texts, int8, on_progress)
+        parts = shutil.copytree(folder, work / PARTS) if single_file else None
         loaded = merge_layers(folder)
         exported = Exported(to, loaded.runtime.name, None, int8=int8)
         if texts is None:
@@ -96,6 +101,10 @@ def export_model(
             exported = _with_scores(_with_calibrated_policy(exported, source.policy, traces[1]), *traces)
         if exported.policy is not None:
             exported.policy.save(folder / POLICY)
+        if parts is not None:
+            sample = Texts(random_texts(source.tokenizer, CHECKED_TEXTS))
+            path = write_single_file(parts, folder, exported.policy, loaded, sample)
+            exported = replace(exported, single_file=path.name)
         write_text(folder / CARD, model_card(folder, f"{Path(model).resolve().name}, {loaded.runtime.name}"))
         publish(work, folder.name, to)
     return exported
@@ -122,7 +131,9 @@ def _check_place(model: Path, to: Path) -> None:
 def _work_folder(to: Path) -> Iterator[Path]:
     """Make a folder in which an export is prepared, in place of what a killed export left, and remove it at the end."""
     work = to.resolve().with_name(f"{to.resolve().name}.exporting")
-    if work.exists() and not (work.is_dir() and {path.name for path in work.iterdir()} <= {FLOAT32, INT8, REPLACED}):
+    if work.exists() and not (
+        work.is_dir() and {path.name for path in work.iterdir()} <= {FLOAT32, INT8, PARTS, REPLACED}
+    ):
         raise InputError(f"'{work}' exists and is not what an interrupted export leaves; remove it")
     restore(work, to)
     shutil.rmtree(work, ignore_errors=True)

@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+import math
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 import numpy as np
 
 from exitpoll.export.builder import GraphBuilder
 
+FLOAT = 1  # TensorProto.FLOAT
 LAST = -1  # axis
+
+Shape = tuple[int, ...]  # the axes behind that of the texts
 
 
 @dataclass(frozen=True, eq=False)
@@ -17,12 +22,16 @@ class Value:
 
     builder: GraphBuilder
     name: str
-    width: int = 0  # size of the last axis; 0 where there is none beside the texts
+    shape: Shape = ()
 
     def _with(self, operator: str, other: Value | float) -> Value:
         """Add a node on this value and another, or a number."""
-        name = other.name if isinstance(other, Value) else self.builder.constant(other, np.float32)
-        return Value(self.builder, self.builder.node(operator, self.name, name), self.width)
+        if not isinstance(other, Value):
+            return self._of(operator, self.builder.constant(other, np.float32), self.shape)
+        return self._of(operator, other.name, max(self.shape, other.shape, key=len))
+
+    def _of(self, operator: str, other: str, shape: Shape) -> Value:
+        return Value(self.builder, self.builder.node(operator, self.name, other), shape)
 
     def __add__(self, other: Value | float) -> Value:
         """Add."""
@@ -37,12 +46,12 @@ class Value:
         return self._with("Mul", other)
 
     def __truediv__(self, other: Value | float) -> Value:
-        """Divide; by 1 is left out."""
-        return self if isinstance(other, float) and other == 1.0 else self._with("Div", other)
+        """Divide; a division by 1 is left out."""
+        return self if not isinstance(other, Value) and other == 1.0 else self._with("Div", other)
 
     def __neg__(self) -> Value:
         """Negate."""
-        return Value(self.builder, self.builder.node("Neg", self.name), self.width)
+        return Value(self.builder, self.builder.node("Neg", self.name), self.shape)
 
     def __ge__(self, other: Value | float) -> Value:
         """Compare: at least."""
@@ -73,47 +82,57 @@ class OnnxOperations:
         """
         self.builder = builder
 
-    def _node(self, operator: str, value: Value, *more: str, width: int = 0, **attributes: int) -> Value:
+    def _node(self, operator: str, value: Value, *more: str, shape: Shape, **attributes: int) -> Value:
         """Add a node."""
-        return Value(self.builder, self.builder.node(operator, value.name, *more, domain="", **attributes), width)
+        name = self.builder.node(operator, value.name, *more, domain="", **attributes)
+        return Value(self.builder, name, shape)
+
+    def _map(self, operator: str, value: Value, *more: str) -> Value:
+        """Add a node that works element by element."""
+        return self._node(operator, value, *more, shape=value.shape)
 
     def _reduce(self, operator: str, value: Value) -> Value:
         """Reduce the last axis."""
-        return self._node(operator, value, self.builder.constant([LAST], np.int64), keepdims=0)
+        axes = self.builder.constant([LAST], np.int64)
+        return self._node(operator, value, axes, shape=value.shape[:-1], keepdims=0)
+
+    def _to_float(self, value: Value) -> Value:
+        """Convert to float32."""
+        return self._node("Cast", value, shape=value.shape, to=FLOAT)
 
     def classes(self, logits: Value) -> int:
         """Return the size of the last axis."""
-        return logits.width
+        return logits.shape[-1]
 
     def log_softmax(self, logits: Value, temperature: float = 1.0) -> Value:
         """Compute log-probabilities over the last axis, of logits divided by a temperature."""
-        return self._node("LogSoftmax", logits / float(temperature), axis=LAST, width=logits.width)
+        return self._node("LogSoftmax", logits / float(temperature), shape=logits.shape, axis=LAST)
 
     def binary(self, logits: Value) -> Value:
         """Turn the logits of labels, (texts, labels), into those of no and yes, (texts, labels, 2)."""
-        column = self._node("Unsqueeze", logits, self.builder.constant([LAST], np.int64))
+        column = self._column(logits)
         before = self.builder.constant([0, 0, 1, 0, 0, 0], np.int64)
-        return self._node("Pad", column, before, self.builder.constant(0.0, np.float32), width=2)
+        return self._node("Pad", column, before, self.builder.constant(0.0, np.float32), shape=(*logits.shape, 2))
 
     def value(self, logits: Value) -> Value:
         """Return the value of a regression, its only logit, without the last axis."""
-        return self._node("Squeeze", logits, self.builder.constant([LAST], np.int64))
+        return self._node("Squeeze", logits, self.builder.constant([LAST], np.int64), shape=())
 
     def exp(self, values: Value) -> Value:
         """Compute e^x."""
-        return self._node("Exp", values, width=values.width)
+        return self._map("Exp", values)
 
     def log(self, values: Value) -> Value:
         """Compute the natural logarithm."""
-        return self._node("Log", values, width=values.width)
+        return self._map("Log", values)
 
     def absolute(self, values: Value) -> Value:
         """Compute |x|."""
-        return self._node("Abs", values)
+        return self._map("Abs", values)
 
     def sigmoid(self, values: Value) -> Value:
         """Turn log-odds into probabilities."""
-        return self._node("Sigmoid", values)
+        return self._map("Sigmoid", values)
 
     def sum(self, values: Value) -> Value:
         """Sum over the last axis."""
@@ -128,31 +147,57 @@ class OnnxOperations:
         return self._reduce("ReduceMin", values)
 
     def argmax(self, values: Value) -> Value:
-        """Return the position of the first highest value of the last axis, as a float: ONNX has few int64 kernels."""
-        number = self._node("ArgMax", values, axis=LAST, keepdims=0)
-        return self._node("Cast", number, to=_FLOAT)
+        """Return the position of the first highest value of the last axis, as a float like everything else."""
+        return self._to_float(self._node("ArgMax", values, shape=values.shape[:-1], axis=LAST, keepdims=0))
 
     def one_hot(self, answer: Value, classes: int) -> Value:
         """Return 1 at the class of an answer and 0 elsewhere, with a new last axis."""
-        column = self._node("Unsqueeze", answer, self.builder.constant([LAST], np.int64))
         numbers = Value(self.builder, self.builder.constant(np.arange(classes), np.float32))
-        return self._node("Cast", column == numbers, to=_FLOAT, width=classes)
+        equal = self._column(answer) == numbers
+        return self._to_float(Value(self.builder, equal.name, (*answer.shape, classes)))
 
     def where(self, condition: Value, chosen: Value, otherwise: Value) -> Value:
-        """Choose between two arrays, row by row."""
-        return self._node("Where", condition, chosen.name, otherwise.name)
+        """Choose between two arrays, element by element, or row by row where the condition has one axis less."""
+        flags = condition if len(condition.shape) == len(chosen.shape) else self._column(condition)
+        return self._node("Where", flags, chosen.name, otherwise.name, shape=chosen.shape)
 
     def at_least(self, values: Value, lowest: float) -> Value:
         """Raise values to a lowest value."""
-        return self._node("Max", values, self.builder.constant(lowest, np.float32), width=values.width)
+        return self._map("Max", values, self.builder.constant(lowest, np.float32))
 
     def to_number(self, flags: Value) -> Value:
         """Turn true and false into 1 and 0."""
-        return self._node("Cast", flags, to=_FLOAT)
+        return self._to_float(flags)
 
     def zeros(self, like: Value) -> Value:
         """Return zeros of the shape of an array."""
         return like - like
 
+    def _column(self, value: Value) -> Value:
+        """Add a last axis of size 1."""
+        return self._node("Unsqueeze", value, self.builder.constant([LAST], np.int64), shape=(*value.shape, 1))
 
-_FLOAT = 1  # TensorProto.FLOAT
+    # ---- several values as one matrix -------------------------------------------------------------------------------
+
+    def pack(self, values: Mapping[str, Value]) -> str:
+        """Put values side by side, (texts, their sizes); `unpack` takes them apart."""
+        columns = [
+            value.name if len(value.shape) == 1 else self._reshaped(value.name, (math.prod(value.shape),))
+            for value in values.values()
+        ]
+        return columns[0] if len(columns) == 1 else self.builder.node("Concat", *columns, axis=1)
+
+    def unpack(self, matrix: str, shapes: Mapping[str, Shape]) -> dict[str, Value]:
+        """Take apart what `pack` has put side by side."""
+        columns = [matrix]
+        if len(shapes) > 1:
+            sizes = self.builder.constant([math.prod(shape) for shape in shapes.values()], np.int64)
+            columns = self.builder.nodes("Split", matrix, sizes, outputs=len(shapes), axis=1)
+        return {
+            name: Value(self.builder, column if len(shape) == 1 else self._reshaped(column, shape), shape)
+            for (name, shape), column in zip(shapes.items(), columns, strict=True)
+        }
+
+    def _reshaped(self, name: str, shape: Shape) -> str:
+        """Give every text another shape."""
+        return self.builder.node("Reshape", name, self.builder.constant([-1, *shape], np.int64))

@@ -219,6 +219,8 @@ def describe_export(exported: Exported) -> list[str]:
         A few lines.
     """
     written = f"wrote {exported.folder}, for {exported.runtime}"
+    if exported.single_file is not None:
+        written += f", and in it {exported.single_file}, which exits early in plain ONNX Runtime"
     return [*_describe_cost(exported), *_describe_exported_policy(exported), written]
 
 

@@ -78,7 +78,10 @@ def name_labels(
         return []
     unnamed = are_unnamed(model.config.id2label) and names != ours
     if not unnamed and names != ours:
-        raise InputError(f"the labels of the model are {ours}, those of the data {names}: use one order")
+        raise InputError(
+            f"the labels of the model are {ours}, those of the data {names}: use one order "
+            "(label_names of load_splits sets it)"
+        )
     fit = _check_order(model, tokenizer, texts) if model.config.native_head and texts.labels is not None else None
     if fit is not None:
         listed = ", ".join(names[number] for number in fit.order)

@@ -26,6 +26,7 @@ def export(
     *,
     out: OptionalOut = None,
     int8: Annotated[bool, IN_OUTPUT] = False,
+    single_file: Annotated[bool, IN_OUTPUT] = False,
     data: Annotated[str | None, IN_DATA] = None,
     split: SplitName = "calibration",
     reading: ReadingFlags = None,
@@ -41,6 +42,7 @@ def export(
         model: The model folder that `exitpoll train` wrote.
         out: The folder to write; by default onnx, or onnx-int8, in the model folder.
         int8: Quantize weights and activations: smaller and faster, with slightly different answers.
+        single_file: Write self-exiting.onnx too: one file that exits early in plain ONNX Runtime, without exitpoll.
         data: The data the model was trained on, or other texts like those to come: the policy is calibrated on them
             again, and the cost of int8 is measured. Without data, an int8 export has no policy.
         split: Which split of the data; all takes a file as it is, with labels or without.
@@ -66,6 +68,7 @@ def export(
             model,
             out,
             int8=int8,
+            single_file=single_file,
             texts=None if read is None else read.texts,
             about=None if read is None else read.about,
             device=device,
