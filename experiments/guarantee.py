@@ -15,10 +15,12 @@ from pathlib import Path
 
 import numpy as np
 
-from exitpoll.decide.calibrate import calibrate_for, on_grid
+from exitpoll.decide.calibrate import calibrate_for
 from exitpoll.decide.certificate import Guarantee, Risk
-from exitpoll.decide.guarantee import full_answers, losses_of, try_policies
+from exitpoll.decide.guarantee import losses_of, try_policies
 from exitpoll.decide.policy import Policy
+from exitpoll.decide.proof import on_grid
+from exitpoll.decide.scoring import full_answers
 from exitpoll.decide.trace import Trace
 from exitpoll.files import write_json
 

@@ -50,6 +50,17 @@ def multi_label_trace(seed, texts=60, exits=4, classes=3):
     return Trace(logits, labels, about={"problem_type": MULTI_LABEL})
 
 
+def settling_trace(seed, texts=1000, exits=12):
+    """Scores of pairs, from 0 to 5, that settle early for some pairs and late for others."""
+    generator, numbers = np.random.default_rng(seed), np.arange(1, exits + 1)
+    gold = generator.uniform(0, 5, size=texts)
+    final = gold + generator.normal(size=texts, scale=0.7)
+    settled_at = np.minimum(generator.geometric(0.2, size=(texts, 1)), exits)
+    scale = 0.08 * (numbers < exits) + 0.5 * np.sqrt(np.maximum(settled_at - numbers, 0))  # (texts, exits)
+    values = final[:, None] + scale * generator.normal(size=(texts, exits))
+    return Trace(values[..., None], gold, about={"problem_type": REGRESSION})
+
+
 def regression_trace(seed, texts=60, exits=4):
     """Exits that come closer and closer to a value."""
     generator = np.random.default_rng(seed)

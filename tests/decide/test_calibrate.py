@@ -9,10 +9,11 @@ import numpy as np
 import pytest
 from experiments.guarantee import world
 
-from exitpoll.decide.calibrate import calibrate, calibrate_for, on_grid
-from exitpoll.decide.certificate import Guarantee, Source, Speedup
-from exitpoll.decide.guarantee import full_answers
+from exitpoll.decide.calibrate import calibrate, calibrate_for
+from exitpoll.decide.certificate import Guarantee, Source, Speedup, StaticExit
 from exitpoll.decide.policy import Policy
+from exitpoll.decide.proof import on_grid
+from exitpoll.decide.scoring import full_answers
 from exitpoll.decide.strategies import STRATEGIES
 from exitpoll.decide.sweep import sweep
 from exitpoll.decide.trace import Trace
@@ -34,12 +35,45 @@ TRACE = clear_trace()
 
 
 class TestSpeedup:
-    def test_no_other_point_that_fast_is_better(self):
-        policy = calibrate(TRACE, "margin", speedup=2)
-        decisions = policy.decide(TRACE)
-        [curve] = sweep(TRACE, ["margin"])
-        assert decisions.speedup >= 2
-        assert decisions.accuracy == curve.at(2)
+    @pytest.mark.parametrize("speedup", [2, 3, 4.5])
+    @pytest.mark.parametrize("name", ["margin", "entropy", "soft_votes", "learned", "best"])
+    def test_it_is_met_closely_and_not_overshot(self, name, speedup):
+        trace = world(0, 2000)
+        trace = Trace(np.repeat(trace.logits, 3, axis=1), trace.labels)  # 12 exits, with ties
+        policy = calibrate(trace, name, speedup=speedup)
+        assert speedup <= policy.certificate.speedup <= 1.03 * speedup
+
+    def test_no_other_strategy_is_better_at_that_speedup(self):
+        best = calibrate(TRACE, speedup=1.5).certificate
+        for curve in sweep(TRACE, near=1.5):
+            assert curve.score[curve.closest(1.5)] <= best.score + 1e-6
+
+    def test_a_faster_point_is_taken_where_it_is_significantly_better(self):
+        """Deeper heads that are worse: whoever asks for 1.1 × is better served with more."""
+        generator = np.random.default_rng(0)
+        labels = generator.integers(2, size=500)
+        signal = np.array([4.0, 4.0, 1.0, 0.2])[:, None] * np.eye(2)[labels][:, None]
+        trace = Trace(signal + generator.normal(size=(500, 4, 2)), labels)
+        policy = calibrate(trace, "max_prob", speedup=1.1)
+        assert policy.certificate.speedup > 1.5
+        assert policy.certificate.score > policy.certificate.full_score + 0.1
+
+    @pytest.mark.parametrize("metric", ["r2", "pearson", "spearman"])
+    def test_a_static_exit_that_is_better_wins(self, metric):
+        """Values that settle all at the same exit, after which patience waits in vain."""
+        generator = np.random.default_rng(0)
+        gold = generator.normal(size=400)
+        noise = generator.normal(size=(400, 3)) * np.array([2.0, 1.0, 0.1])
+        values = np.repeat(gold[:, None] + noise, [1, 1, 4], axis=1)
+        trace = Trace(values[..., None], gold, about={"problem_type": "regression"})
+        policy = calibrate(trace, speedup=2, metric=metric)
+        assert policy.strategy == "static"
+        assert policy.decide(trace).histogram[3] == 400
+        assert policy.certificate.speedup == 2
+        assert policy.certificate.profile.only_layer == 3
+        named = calibrate(trace, "patience", speedup=2, metric=metric).certificate
+        assert named.static == policy.certificate.static == StaticExit(3, 2.0, policy.certificate.score)
+        assert named.static.score > named.score
 
     def test_the_best_strategy_is_as_good_as_any(self):
         best = calibrate(TRACE, speedup=2).certificate.score
@@ -116,7 +150,7 @@ class TestGuarantee:
         policy = calibrate_for(TRACE, Guarantee(risk, 0.1), name)
         certificate = policy.certificate
         # Here an ensemble's answers are too often others than the last head's, however late texts leave.
-        too_different = risk == "disagreement" and name in ("votes", "soft_votes", "mean", "geometric")
+        too_different = risk == "disagreement" and name in ("votes", "soft_votes", "mean", "geometric", "static")
         assert certificate.met == (not too_different)
         if certificate.met:
             assert certificate.bound <= 0.1 + 1e-5
@@ -142,6 +176,47 @@ class TestGuarantee:
         assert policy.problem_type == "multi_label_classification"
         assert policy.certificate.speedup > 3
 
+    def test_few_texts_are_not_searched_on(self):
+        certificate = calibrate(TRACE, max_disagreement=0.01).certificate
+        assert (certificate.fixed, certificate.searched_on, certificate.texts) == ("max_prob", None, 600)
+        assert certificate == replace(
+            calibrate(TRACE, "max_prob", max_disagreement=0.01).certificate, asked="best", fixed="max_prob"
+        )
+
+    @pytest.mark.parametrize("limit", [0.05, 0.2])
+    def test_the_better_of_a_search_and_a_fixed_strategy_is_taken(self, limit):
+        for seed in range(3):
+            trace = world(seed, 600)
+            stricter = Guarantee("disagreement", limit, 0.975)
+            fixed = calibrate_for(trace, stricter, "max_prob").certificate
+            best = calibrate_for(trace, Guarantee("disagreement", limit)).certificate
+            assert best.goal.confidence == 0.95
+            assert best.searched_on == 300
+            assert best.speedup >= fixed.speedup
+            assert (best.fixed is not None) == (best.speedup == fixed.speedup)
+            assert best.texts == (300 if best.fixed is None else 600)
+            assert best.test == "fixed sequence, exact binomial, the better of two at 97.5 %"
+
+    def test_it_costs_little_against_the_strategy_that_needs_no_search(self):
+        """On these texts max_prob is hard to beat, and half of them are too few for a search."""
+        speedups = {
+            name: np.mean(
+                [calibrate(world(seed, 700), name, max_disagreement=0.02).certificate.speedup for seed in range(6)]
+            )
+            for name in ("best", "max_prob")
+        }
+        assert speedups["best"] > 0.97 * speedups["max_prob"]
+
+    def test_static_exits_are_searched_too(self):
+        """Heads that are never sure, but right from the third exit on."""
+        generator = np.random.default_rng(0)
+        labels = generator.integers(2, size=800)
+        early = np.stack([generator.integers(2, size=(800, 2)), np.repeat(labels[:, None], 2, axis=1)], axis=1)
+        trace = Trace(0.1 * np.eye(2)[early.reshape(800, 4)], labels)
+        policy = calibrate(trace, max_disagreement=0.05)
+        assert policy.decide(trace).histogram == {1: 0, 2: 0, 3: 800, 4: 0}
+        assert policy.certificate.profile.only_layer == 3
+
     def test_the_search_starts_with_the_cautious(self):
         """A front that begins too boldly would prove nothing where a slower policy could be proven."""
         met = [calibrate(world(seed, 600), max_disagreement=0.02, confidence=0.9).certificate.met for seed in range(8)]
@@ -162,6 +237,36 @@ class TestGuarantee:
     def test_where_not_even_another_guarantee_helps(self):
         same = Trace(np.zeros((300, 1, 2)), np.zeros(300, dtype=int))
         assert calibrate(same, "max_prob", max_disagreement=0.1).certificate.nearest is None
+
+
+class TestTrainingTexts:
+    TRAINED = replace(TRACE, about=ABOUT | {"split": "train"})
+    SHARED = replace(TRACE, about=ABOUT | {"overlap": {"checked": 600, "shared": 31}})
+    GOALS = ({"speedup": 2}, {"max_disagreement": 0.05})
+
+    @pytest.mark.parametrize("goal", GOALS)
+    def test_they_are_refused(self, goal):
+        with pytest.raises(InputError, match=r"is of the training split: .* allow it with allow_training_texts"):
+            calibrate(self.TRAINED, "max_prob", **goal)
+        with pytest.raises(InputError, match="is of 5 % training texts"):
+            calibrate(self.SHARED, "max_prob", **goal)
+
+    @pytest.mark.parametrize("goal", GOALS)
+    def test_who_insists_is_served_and_the_certificate_records_it(self, goal):
+        for trace, share in ((self.TRAINED, 1.0), (self.SHARED, 31 / 600)):
+            policy = calibrate(trace, "max_prob", allow_training_texts=True, **goal)
+            assert policy.certificate.trained_on == share
+
+    def test_a_few_are_recorded(self):
+        few = replace(TRACE, about=ABOUT | {"overlap": {"checked": 600, "shared": 30}})
+        assert calibrate(few, "max_prob", speedup=2).certificate.trained_on == 0.05
+        assert calibrate(TRACE, "max_prob", speedup=2).certificate.trained_on is None
+
+    @pytest.mark.parametrize(
+        "overlap", [7, {}, {"checked": 0, "shared": 0}, {"checked": 3, "shared": 9}, {"checked": "x"}]
+    )
+    def test_what_cannot_be_read_is_not_known(self, overlap):
+        assert replace(TRACE, about={"overlap": overlap}).trained_on is None
 
 
 def test_grids_start_with_never_leaving_and_end_with_leaving_at_once():
@@ -186,9 +291,10 @@ def test_grids_start_with_never_leaving_and_end_with_leaving_at_once():
         ({"max_disagreement": 0.1, "confidence": 1}, "confidence 1 must be above 0 and below 1"),
         ({"max_disagreement": 0.1, "strategy": "guess"}, "strategy 'guess' is unknown"),
         (
-            {"max_disagreement": 0.001},
+            {"max_disagreement": 0.001, "strategy": "learned"},
             "600 texts are too few to guarantee that answers differ .* 5990 or more are needed .half of",
         ),
+        ({"max_disagreement": 0.001}, "2995 or more are needed$"),
         ({"max_disagreement": 0.001, "strategy": "entropy"}, "2995 or more are needed$"),
         ({"max_accuracy_drop": 0.001}, "accuracy is at most 0.1 points below the full model's, with 95 % "),
     ],

@@ -7,8 +7,18 @@ from dataclasses import fields, replace
 
 import pytest
 
-from exitpoll.decide.certificate import VERSION, Certificate, Guarantee, Latency, Nearest, Source, Speedup
+from exitpoll.decide.certificate import (
+    VERSION,
+    Certificate,
+    Guarantee,
+    Latency,
+    Nearest,
+    Source,
+    Speedup,
+    StaticExit,
+)
 from exitpoll.decide.policy import Policy
+from exitpoll.decide.shift import Histogram, Profile
 from exitpoll.errors import InputError
 
 SOURCE = Source("0123456789abcdef", "torch float32", "trec", "calibration", "accuracy")
@@ -25,13 +35,19 @@ PROVEN = Certificate(
     measured=0.01,
     bound=0.019,
     searched_on=500,
+    trained_on=0.01,
+    profile=Profile({2: 300, 4: 0, 6: 200}, Histogram((0.5, 0.9), (100, 100, 300), 0.85), Histogram((), (500,), 12.5)),
 )
 CERTIFICATES = {
     "guarantee": PROVEN,
     "unmet": Certificate(
         Guarantee(), 400, 1.0, Source(), met=False, nearest=Nearest(Guarantee(at_most=0.04), 1.3), exitpoll="0.0.9"
     ),
-    "speedup": Certificate(Speedup(2.0), 30, 2.25, SOURCE, metric="agreement", score=0.99, full_score=1.0),
+    "speedup": Certificate(
+        *(Speedup(2.0), 30, 2.25, SOURCE),
+        **{"metric": "agreement", "score": 0.99, "full_score": 1.0, "static": StaticExit(3, 2.0, 0.9)},
+    ),
+    "few texts": Certificate(Guarantee(), 300, 1.1, SOURCE, fixed="max_prob"),
     "latency": Certificate(Latency(3.5), 30, 2.25, replace(SOURCE, carried_from="torch float32"), latency_ms=3.2),
 }
 
@@ -105,7 +121,7 @@ def test_another_model_or_runtime_is_refused_as_far_as_both_are_known():
 def test_a_policy_of_an_older_version_says_to_calibrate_again(tmp_path):
     content = Policy("votes", 1.5, certificate=PROVEN).to_dict() | {"version": 1}
     (tmp_path / "policy.json").write_text(json.dumps(content))
-    with pytest.raises(InputError, match=r"policy.json' is a policy of version 1, not 2: calibrate again"):
+    with pytest.raises(InputError, match=r"policy.json' is a policy of version 1, not 3: calibrate again"):
         Policy.load(tmp_path / "policy.json")
     policy = Policy("votes", 1.5, certificate=PROVEN)
     policy.save(tmp_path / "policy.json")

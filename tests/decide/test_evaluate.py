@@ -6,12 +6,13 @@ import json
 
 import numpy as np
 import pytest
-from scipy.stats import chi2
+from scipy.stats import chi2, spearmanr
 
 from exitpoll.decide.analysis import static_exit
-from exitpoll.decide.bootstrap import Estimate
+from exitpoll.decide.bootstrap import Estimate, bootstrap_scores
 from exitpoll.decide.calibrate import calibrate
-from exitpoll.decide.evaluate import evaluate
+from exitpoll.decide.certificate import Guarantee
+from exitpoll.decide.evaluate import GuaranteeCheck, evaluate
 from exitpoll.decide.policy import Policy
 from exitpoll.decide.trace import Trace
 from exitpoll.errors import InputError
@@ -62,6 +63,19 @@ def test_a_drop_is_measured_on_the_same_samples():
     assert row.drop.high - row.drop.low < 0.7 * (row.score.high - row.score.low)
 
 
+def test_ranks_of_every_bootstrap_sample_are_its_own():
+    """Spearman's correlation of a sample is that of the texts repeated as often as they were drawn."""
+    trace = regression_trace(0, texts=12)
+    rounded = Trace(trace.logits.round(), trace.labels.round(), about=trace.about)  # with equal values
+    decisions = static_exit(rounded, 1)
+    [figures] = bootstrap_scores(rounded, [decisions], "spearman", resamples=40, seed=3)
+    assert figures[0] == pytest.approx(decisions.score("spearman"))
+    drawn = np.random.default_rng(3).multinomial(12, np.full(12, 1 / 12), size=41)
+    for times, figure in zip(drawn[1:], figures[1:], strict=True):
+        expected = spearmanr(np.repeat(rounded.labels, times), np.repeat(decisions.answer, times)).statistic
+        assert figure == pytest.approx(0.0 if np.isnan(expected) else expected)
+
+
 @pytest.mark.parametrize("metric", ["accuracy_and_f1", "matthews"])
 def test_other_metrics(metric):
     found = evaluate(random_trace(0, classes=2), POLICY, metric=metric)
@@ -81,8 +95,8 @@ class TestGuarantee:
 
     def test_it_held(self):
         kept = evaluate(clear_trace(5), self.POLICY).guarantee
-        assert kept.held
-        assert kept.measured.value <= 0.05
+        assert kept.verdict == "held"
+        assert kept.measured.high <= 0.05
 
     def test_few_texts_that_all_agree_prove_little(self):
         trace = clear_trace(5)
@@ -90,12 +104,18 @@ class TestGuarantee:
         kept = evaluate(trace.select(agreeing[:20]), self.POLICY).guarantee
         assert kept.measured.value == kept.measured.low == 0
         assert kept.measured.high == pytest.approx(1 - 0.025 ** (1 / 20))  # Clopper and Pearson
+        assert kept.verdict == "too few texts"
+
+    def test_a_limit_inside_the_interval_is_neither_kept_nor_broken(self):
+        for value in (0.007, 0.013):
+            check = GuaranteeCheck(Guarantee(at_most=0.01), Estimate(value, 0.006, 0.026))
+            assert check.verdict == "too few texts"
 
     def test_it_did_not(self):
         generator = np.random.default_rng(0)
         noise = Trace(10 * generator.normal(size=(400, 6, 3)), generator.integers(3, size=400))
         kept = evaluate(noise, self.POLICY).guarantee
-        assert not kept.held
+        assert kept.verdict == "broken"
         assert kept.measured.low > 0.05
 
     def test_no_promise(self):
@@ -156,7 +176,7 @@ def test_without_labels_agreement_is_measured():
     assert found.metric == "agreement"
     assert found.rows[1].score.value == 1
     assert found.rows[0].score.value == pytest.approx(1 - found.rows[0].differs)
-    assert found.guarantee.held
+    assert found.guarantee.verdict == "held"
 
 
 def test_without_labels_a_guarantee_on_accuracy_cannot_be_checked():

@@ -4,16 +4,19 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from sklearn.linear_model import LogisticRegression
+from sklearn.linear_model import LogisticRegression, Ridge
 
 from exitpoll.decide import fitting as module
-from exitpoll.decide.fits import FEATURES, features
+from exitpoll.decide.calibrate import calibrate
+from exitpoll.decide.fits import FEATURES, features, value_features
 from exitpoll.decide.fitting import candidates, cross_fitted, fit
+from exitpoll.decide.formulas import divergences
 from exitpoll.decide.numerics import log_softmax
 from exitpoll.decide.policy import Policy
+from exitpoll.decide.sweep import sweep
 from exitpoll.decide.trace import Trace
 from exitpoll.errors import InputError
-from tests.samples import multi_label_trace, random_trace, regression_trace
+from tests.samples import multi_label_trace, random_trace, regression_trace, settling_trace
 
 
 def fit_temperatures(trace, towards="right"):
@@ -130,13 +133,78 @@ class TestLearned:
     [
         (random_trace(0), "wisdom", "towards 'wisdom' is unknown; choose one of: agreement, right"),
         (Trace(random_trace(0).logits), "right", "needs labels"),
-        (regression_trace(0), "agreement", "strategies are fitted to classes"),
+        (regression_trace(0), "right", "towards 'right' is for classes"),
         (Trace(np.zeros((0, 2, 2))), "agreement", "no texts to fit to"),
     ],
 )
 def test_refuses_to_fit(trace, towards, message):
     with pytest.raises(InputError, match=message):
         fit_learned(trace, towards)
+
+
+class TestDistances:
+    """Of values, the distance from the last head's is learned."""
+
+    def test_it_is_the_regression_that_it_says(self):
+        trace = settling_trace(0)
+        values = trace.logits[..., 0]
+        told = value_features(values)[:, 3]
+        scaled = (told - told.mean(axis=0)) / told.std(axis=0)
+        model = Ridge(alpha=1.0).fit(scaled, np.abs(values[:, 3] - values[:, -1]))
+        score = fit_learned(trace).opinion(trace.logits).score[:, 3]
+        np.testing.assert_allclose(-score, model.predict(scaled), atol=1e-4)
+
+    def test_the_nearer_it_seems_the_nearer_it_is(self):
+        fitted, new = settling_trace(0), settling_trace(1)
+        score = fit_learned(fitted).opinion(new.logits).score[:, 4]
+        distance = np.abs(new.logits[:, 4, 0] - new.logits[:, -1, 0])
+        low, high = score < np.quantile(score, 0.3), score > np.quantile(score, 0.7)
+        assert distance[high].mean() < 0.5 * distance[low].mean()
+        assert -score.mean() == pytest.approx(distance.mean(), rel=0.2)  # it is a distance
+
+    def test_values_that_are_absurd_give_numbers(self):
+        policy, logits = fit_learned(settling_trace(0)), settling_trace(1, texts=5).logits.copy()
+        logits[0, 2] = 1e99
+        assert np.isfinite(policy.opinion(logits).score).all()
+
+    def test_few_texts(self):
+        for texts in (1, 2, 3, 5):
+            candidate = cross_fitted(settling_trace(0, texts=texts), "learned")
+            assert np.isfinite(candidate.opinion.score).all()
+
+    @pytest.mark.parametrize("metric", ["r2", "pearson", "spearman"])
+    def test_it_is_better_than_patience_and_static_exits(self, metric):
+        calibration, test = settling_trace(0, texts=500), settling_trace(1, texts=3000)
+        for speedup in (1.5, 3):
+            scores = {
+                name: calibrate(calibration, name, speedup=speedup, metric=metric).decide(test).score(metric)
+                for name in ("learned", "patience", "static")
+            }
+            assert scores["learned"] > max(scores["patience"] - 0.002, scores["static"] + 0.01), scores
+
+
+class TestSettingsThatMustOccur:
+    def test_they_are_tried_at_levels_that_occur(self):
+        """With many classes no head may ever be as sure as the usual settings ask for."""
+        unsure = random_trace(0, texts=300, classes=77, clarity=2)
+        highest = np.exp(log_softmax(unsure.logits)).max(axis=-1)
+        assert highest.max() < 0.8
+        tried = [candidate.policy.settings["confidence"] for candidate in candidates(unsure, ["confident_patience"])]
+        assert len(tried) == 4
+        assert all(0.05 < (highest >= level).mean() < 0.95 for level in tried)
+
+    def test_the_usual_ones_are_kept_where_they_occur(self):
+        trace = random_trace(0, texts=300, clarity=3)
+        for name, usual in (("confident_patience", [0.8, 0.9, 0.95, 0.99]), ("js_patience", [0.001, 0.01, 0.05, 0.1])):
+            assert [next(iter(one.policy.settings.values())) for one in candidates(trace, [name])] == usual
+
+    def test_distributions_that_hardly_move(self):
+        still = Trace(1e-4 * random_trace(0, texts=300).logits, random_trace(0, texts=300).labels)
+        fast = [curve.speedup.max() for curve in sweep(still, ["js_patience"])]
+        assert len(fast) > 1
+        steps = divergences(still.logits)
+        tried = [candidate.policy.settings["divergence"] for candidate in candidates(still, ["js_patience"])]
+        assert any(0.05 < (steps < level).mean() < 0.95 for level in tried)
 
 
 def test_without_labels_nothing_is_fitted_to_them():

@@ -1,4 +1,4 @@
-"""Metrics are scikit-learn's, also from sums over texts, where a weight counts as a repetition."""
+"""Metrics are scikit-learn's and SciPy's, also from sums over texts, where a weight counts as a repetition."""
 
 from __future__ import annotations
 
@@ -6,9 +6,10 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from scipy.stats import pearsonr, spearmanr
 from sklearn import metrics as reference
 
-from exitpoll.decide.metrics import METRICS, MULTI_LABEL, REGRESSION, SINGLE_LABEL, metric_named, predictions
+from exitpoll.decide.metrics import METRICS, MULTI_LABEL, REGRESSION, SINGLE_LABEL, metric_named, predictions, ranks
 from exitpoll.errors import InputError
 
 REFERENCES = {
@@ -19,15 +20,18 @@ REFERENCES = {
     "matthews": reference.matthews_corrcoef,
     "micro_f1": lambda gold, answers: reference.f1_score(gold, answers, average="micro", zero_division=0),
     "r2": reference.r2_score,
+    "pearson": lambda gold, answers: pearsonr(gold, answers).statistic,
+    "spearman": lambda gold, answers: spearmanr(gold, answers).statistic,
 }
+OF_SUMS = [name for name, metric in METRICS.items() if not metric.ranked]
 
 
 def drawn(metric, seed, texts=30):
     """Gold answers, given ones and the number of classes."""
     generator = np.random.default_rng(seed)
-    if metric == "r2":
-        gold = generator.normal(size=texts) + 100
-        return gold, gold + generator.normal(size=texts), 1
+    if REGRESSION in METRICS[metric].problem_types:
+        gold = generator.normal(size=texts).round(1) + 100  # with equal values
+        return gold, gold + generator.normal(size=texts).round(1), 1
     classes = 2 if metric == "accuracy_and_f1" else 4
     shape, values = ((texts, classes), 2) if metric == "micro_f1" else (texts, classes)
     return generator.integers(values, size=shape), generator.integers(values, size=shape), classes
@@ -39,14 +43,16 @@ def test_every_metric_has_a_reference():
 
 @pytest.mark.parametrize("metric", METRICS)
 @given(seed=st.integers(0, 10**6))
-def test_metrics_are_those_of_scikit_learn(metric, seed):
+def test_metrics_are_those_of_others(metric, seed):
     gold, answers, classes = drawn(metric, seed)
     expected = pytest.approx(REFERENCES[metric](gold, answers))
     assert METRICS[metric](gold, answers) == expected
+    if METRICS[metric].ranked:
+        gold, answers = ranks(gold), ranks(answers)
     assert METRICS[metric].score(METRICS[metric].counts(gold, answers, classes).sum(axis=0)) == expected
 
 
-@pytest.mark.parametrize("metric", METRICS)
+@pytest.mark.parametrize("metric", OF_SUMS)
 def test_a_weight_is_a_repetition(metric):
     gold, answers, classes = drawn(metric, 0)
     weights = np.random.default_rng(1).integers(0, 3, size=30)

@@ -215,7 +215,7 @@ class TestFile:
     def test_people_can_read_it(self, tmp_path):
         Policy("votes", 1.5, {"k": 0.75}).save(tmp_path / "policy.json")
         content = json.loads((tmp_path / "policy.json").read_text())
-        assert content["version"] == 2
+        assert content["version"] == 3
         assert content["strategy"] == "votes"
         assert content["threshold"] == 1.5
 
@@ -223,10 +223,10 @@ class TestFile:
         ("content", "message"),
         [
             (None, "there is no policy .*; exitpoll calibrate writes one"),
-            ({"version": 9}, "is a policy of version 9, not 2: calibrate again"),
+            ({"version": 9}, "is a policy of version 9, not 3: calibrate again"),
             ({}, "is a policy of version None"),
-            ({"version": 2, "strategy": "guess"}, "strategy 'guess' is unknown"),
-            ({"version": 2, "treshold": 3}, "fields that no policy has: treshold"),
+            ({"version": 3, "strategy": "guess"}, "strategy 'guess' is unknown"),
+            ({"version": 3, "treshold": 3}, "fields that no policy has: treshold"),
         ],
     )
     def test_refuses(self, tmp_path, content, message):
@@ -290,9 +290,13 @@ class TestRefusals:
             ("votes", {"k": True}, "must be a number between 0 and 1"),
             ("entropy", {"normalized": "no"}, "must be true or false"),
             ("confident_patience", {"confidence": float("inf")}, "must be a number"),
-            ("hybrid", {"policies": []}, "must be a list of policies"),
+            ("hybrid", {"policies": []}, "must be a list of at most 16 policies"),
             ("hybrid", {"policies": [{"strategy": "hybrid", "threshold": 1}]}, "none a hybrid"),
-            ("hybrid", {"policies": [{"strategy": "votes", "threshold": [1]}]}, "must be a list of policies"),
+            (
+                "hybrid",
+                {"policies": [{"strategy": "votes", "threshold": [1]}]},
+                "must be a list of at most 16 policies",
+            ),
             ("hybrid", {"policies": [{"strategy": "votes", "settings": {"q": 1}}]}, "has no setting 'q'"),
             (["votes"], {}, "must be a name"),
         ],

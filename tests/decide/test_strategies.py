@@ -14,10 +14,11 @@ from exitpoll.decide.fits import FEATURES, features
 from exitpoll.decide.formulas import votes
 from exitpoll.decide.metrics import MULTI_LABEL, REGRESSION, SINGLE_LABEL
 from exitpoll.decide.numerics import log_softmax, softmax
+from exitpoll.decide.policy import Policy
 from exitpoll.decide.strategies import STRATEGIES, strategy_named
 from exitpoll.decide.strategies import ask as ask_any
 from exitpoll.errors import InputError
-from tests.samples import multi_label_trace, regression_trace, settings_of
+from tests.samples import multi_label_trace, random_trace, regression_trace, settings_of
 
 PAPER_VOTES = json.loads((Path(__file__).parent / "paper_votes.json").read_text())
 LN2 = np.log(2)
@@ -209,7 +210,8 @@ class TestLaws:
     def test_all_exits_sure_of_one_class_is_surest(self, name):
         sure = predicting([1] * 6) * 100
         unsure = predicting([1, 0, 2, 1, 0, 2]) / 2
-        assert ask(name, sure).score[0, -1] > ask(name, unsure).score[0, -1]
+        if name != "static":  # which asks no head
+            assert ask(name, sure).score[0, -1] > ask(name, unsure).score[0, -1]
         assert ask(name, sure).answer[0, -1] == 1
 
 
@@ -244,6 +246,15 @@ class TestProblemTypes:
         with pytest.raises(InputError, match=f"strategy '{name}' needs classes; for regression choose one of: pat"):
             ask_any(name, regression_trace(0).logits, {}, REGRESSION)
 
+    def test_values_leave_when_they_are_near_the_end(self):
+        """One linear regression per exit, of value, square, step and spread."""
+        logits = np.array([1.0, 2.0, 2.0])[None, :, None]
+        rows = [[0.0, 0.0, 0.0, 0.0], [0.0, 0.0, 1.0, 0.0], [0.5, 0.25, 0.0, 1.0]]
+        settings = {"coefficients": rows, "intercepts": [0.5, 0.0, -1.0]}
+        opinion = ask_any("learned", logits, settings, REGRESSION)
+        assert -opinion.score[0] == pytest.approx([0.5, 1.0, 1 + 1 + np.std([1, 2, 2]) - 1])
+        assert opinion.answer[0].tolist() == [1.0, 2.0, 2.0]
+
     def test_one_class_is_none(self):
         with pytest.raises(InputError, match="needs at least two"):
             ask_any("entropy", np.zeros((2, 3, 1)), {}, SINGLE_LABEL)
@@ -262,3 +273,12 @@ def test_unknown_strategy():
 
 def test_natural_units_of_entropy_fall():
     assert [name for name, strategy in STRATEGIES.items() if strategy.sign < 0] == ["entropy"]
+    assert [name for name, row in STRATEGIES.items() if row.sign_for(REGRESSION) < 0] == ["entropy", "learned"]
+
+
+def test_static_leaves_at_the_exit_that_its_threshold_numbers():
+    trace = random_trace(0)
+    for number in range(1, 5):
+        decisions = Policy("static", number).decide(trace)
+        assert set(decisions.exit.tolist()) == {number - 1}
+        np.testing.assert_array_equal(decisions.answer, trace.logits[:, number - 1].argmax(axis=-1))

@@ -9,11 +9,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from exitpoll.decide import thresholds
 from exitpoll.decide.fitting import KS, candidates, variants
 from exitpoll.decide.metrics import METRICS, MULTI_LABEL
 from exitpoll.decide.policy import Policy
 from exitpoll.decide.strategies import STRATEGIES
-from exitpoll.decide.sweep import Curve, best_of, sweep
+from exitpoll.decide.sweep import Curve, best_of, closest_point, sweep
 from exitpoll.decide.trace import Trace
 from exitpoll.errors import InputError
 from tests.samples import multi_label_trace, random_trace, regression_trace, settings_of
@@ -59,11 +60,40 @@ def test_also_for_several_labels(name, metric):
 
 def test_also_for_values():
     trace = regression_trace(3)
-    curves = sweep(trace)
-    assert {curve.metric for curve in curves} == {"r2"}
-    assert len(curves) == 4
-    for curve in curves:
-        check_against_deciding(trace, curve)
+    for metric in (None, "pearson", "spearman"):
+        curves = sweep(trace, metric=metric)
+        assert {curve.metric for curve in curves} == {metric or "r2"}
+        assert [curve.strategy for curve in curves] == ["patience"] * 4 + ["learned", "static"]
+        for curve in curves:
+            check_against_deciding(trace, curve)
+
+
+def test_without_labels_agreement_is_the_score():
+    trace = Trace(random_trace(3).logits)
+    for curve in sweep(trace):
+        assert curve.metric == "agreement"
+        if "towards" not in curve.policy.settings:
+            same = curve.policy_at(0).decide(trace).answer == trace.logits[:, -1].argmax(axis=-1)
+            assert curve.score[0] == pytest.approx(same.mean())
+        assert curve.policy.settings.get("towards") != "right"
+
+
+@pytest.mark.parametrize("name", STRATEGIES)
+def test_more_thresholds_are_tried_around_a_speedup(name):
+    trace = random_trace(4, texts=2000)
+    for coarse, fine in zip(sweep(trace, [name], points=30), sweep(trace, [name], points=30, near=2), strict=True):
+        gaps = [curve.speedup[curve.closest(2.0)] - 2.0 for curve in (coarse, fine)]
+        assert gaps[1] <= gaps[0]
+        if STRATEGIES[name].grid not in (thresholds.run_lengths, thresholds.vote_values, thresholds.exit_numbers, None):
+            assert gaps[1] < 0.01
+        assert set(coarse.levels) <= set(fine.levels)
+
+
+def test_the_loosest_threshold_is_one_that_can_occur():
+    trace = random_trace(0, texts=200, classes=3)
+    curves = sweep(trace, ["entropy", Policy("max_prob"), "margin", "mean"])
+    loosest = {curve.strategy: curve.policy_at(0).threshold for curve in curves}
+    assert loosest == pytest.approx({"entropy": np.log(3), "max_prob": 1 / 3, "margin": 0, "mean": 1 / 3}, abs=1e-5)
 
 
 @given(seed=st.integers(0, 10**6), exits=st.integers(1, 12), classes=st.integers(2, 20))
@@ -151,6 +181,18 @@ class TestPoints:
         assert self.CURVE.best(1.3, 2.0) == 3
         assert self.CURVE.best(5.0) is None
 
+    def test_closest_is_the_slowest_that_is_fast_enough(self):
+        assert self.CURVE.closest(1.3) == 3
+        assert self.CURVE.closest(1.8) == 2
+        assert self.CURVE.closest(5.0) is None
+
+    def test_closest_of_several_is_the_best_at_the_speedup(self):
+        worse = replace(self.CURVE, score=self.CURVE.score - 0.1, speedup=self.CURVE.speedup - 0.05)
+        assert closest_point([worse, self.CURVE], 1.8) == (self.CURVE, 2)
+        equal = replace(self.CURVE, speedup=self.CURVE.speedup - 0.05)
+        assert closest_point([self.CURVE, equal], 1.8) == (equal, 2)
+        assert closest_point([self.CURVE], 9) is None
+
     def test_at(self):
         assert self.CURVE.at(2.6) == 0.70
         assert self.CURVE.at(1.0) == 0.90
@@ -177,7 +219,7 @@ class TestPoints:
 @pytest.mark.parametrize(
     ("trace", "metric", "message"),
     [
-        (Trace(np.zeros((2, 2, 2))), "accuracy", "a sweep needs labels, and this trace has none"),
+        (Trace(np.zeros((2, 2, 2))), "accuracy", "metric 'accuracy' needs labels, and this trace has none"),
         (Trace(np.zeros((0, 2, 2)), np.zeros(0, dtype=int)), "accuracy", "no texts to sweep"),
         (random_trace(0), "bleu", "metric 'bleu' does not score single_label_classification with 3 classes; choose"),
         (random_trace(0), "accuracy_and_f1", "choose one of: accuracy, matthews"),

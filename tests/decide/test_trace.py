@@ -14,16 +14,23 @@ from exitpoll.decide.trace import Trace, create
 from exitpoll.errors import InputError
 
 
-def some(texts=7, exits=3, classes=4, labels=True, dtype=np.float32):
+def some(texts=7, exits=3, classes=4, labels=True, dtype=np.float32, lengths=False):
     generator = np.random.default_rng(0)
     logits = generator.normal(size=(texts, exits, classes)).astype(dtype)
-    return Trace(logits, generator.integers(classes, size=texts) if labels else None, (2, 4, 6)[:exits], {"model": "ä"})
+    gold = generator.integers(classes, size=texts) if labels else None
+    tokens = generator.integers(1, 99, size=texts) if lengths else None
+    return Trace(logits, gold, (2, 4, 6)[:exits], {"model": "ä"}, tokens)
 
 
-@given(texts=st.integers(0, 9), labels=st.booleans(), dtype=st.sampled_from([np.float16, np.float32, np.float64]))
-def test_round_trip(tmp_path_factory, texts, labels, dtype):
+@given(
+    texts=st.integers(0, 9),
+    labels=st.booleans(),
+    dtype=st.sampled_from([np.float16, np.float32, np.float64]),
+    lengths=st.booleans(),
+)
+def test_round_trip(tmp_path_factory, texts, labels, dtype, lengths):
     path = tmp_path_factory.mktemp("trace") / "a.safetensors"
-    trace = some(texts, labels=labels, dtype=dtype)
+    trace = some(texts, labels=labels, dtype=dtype, lengths=lengths)
     trace.save(path)
     loaded = Trace.load(path)
     np.testing.assert_array_equal(loaded.logits, trace.logits)
@@ -31,6 +38,9 @@ def test_round_trip(tmp_path_factory, texts, labels, dtype):
     assert (loaded.labels is None) == (trace.labels is None)
     if labels:
         np.testing.assert_array_equal(loaded.labels, trace.labels)
+    assert (loaded.lengths is None) == (not lengths)
+    if lengths:
+        np.testing.assert_array_equal(loaded.lengths, trace.lengths)
     assert list(loaded.exit_layers) == [2, 4, 6]
     assert loaded.about == {"model": "ä"}
 
@@ -74,6 +84,11 @@ def test_chunks_hold_every_text_once():
     np.testing.assert_array_equal(np.concatenate([part.labels for part in parts]), trace.labels)
 
 
+def test_lengths_go_with_their_texts():
+    trace = some(lengths=True)
+    assert trace.select(np.array([4, 1])).lengths.tolist() == trace.lengths[[4, 1]].tolist()
+
+
 def test_layers_are_numbered_by_default():
     assert Trace(np.zeros((2, 3, 2))).exit_layers == (1, 2, 3)
 
@@ -84,6 +99,7 @@ def test_layers_are_numbered_by_default():
         ({"logits": np.zeros((2, 3))}, r"must be \(texts, exits, classes\), not of shape \(2, 3\)"),
         ({"logits": np.zeros((2, 3, 2)), "exit_layers": [1, 2]}, "2 layers were named for 3 exits"),
         ({"logits": np.zeros((2, 3, 2)), "labels": np.zeros(5)}, "5 labels for 2 texts"),
+        ({"logits": np.zeros((2, 3, 2)), "lengths": np.zeros(3)}, r"lengths of shape \(3,\) do not fit 2 texts"),
         ({"logits": np.zeros((2, 3, 2)), "exit_layers": [2, 2, 4]}, r"must rise from 1 on, and are \[2, 2, 4\]"),
     ],
 )

@@ -9,7 +9,7 @@ import pytest
 
 from exitpoll import Policy, Trace
 from exitpoll.decide.analysis import static_exit
-from exitpoll.decide.guarantee import labelled_by_full_model
+from exitpoll.decide.scoring import labelled_by_full_model
 from exitpoll.report.breakdowns import (
     Confusion,
     Decided,

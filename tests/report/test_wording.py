@@ -9,8 +9,9 @@ import numpy as np
 import pytest
 
 from exitpoll import Certificate, Guarantee, Policy, Trace, evaluate, sweep
-from exitpoll.decide.certificate import Latency, Nearest, Source, Speedup
+from exitpoll.decide.certificate import Latency, Nearest, Source, Speedup, StaticExit
 from exitpoll.decide.compare import compare
+from exitpoll.decide.shift import Profile
 from exitpoll.export.export import Exported
 from exitpoll.report.wording import (
     describe_best,
@@ -21,7 +22,7 @@ from exitpoll.report.wording import (
     percent,
     verdict,
 )
-from tests.samples import SETTINGS, certified, random_trace
+from tests.samples import SETTINGS, certified, random_trace, regression_trace
 
 MEASURED = Certificate(Guarantee(at_most=0.05), 500, 1.5, Source(), measured=0.01, bound=0.04)
 
@@ -78,6 +79,71 @@ class TestCalibration:
         assert "4.5 ms a text on average, one text at a time" in describe_calibration(with_certificate(latency))[0]
 
 
+class TestStatic:
+    """Where all texts leave at one exit, the smaller model that does the same is named."""
+
+    SPEEDUP = Certificate(Speedup(2), 10, 2.1, Source(), metric="accuracy", score=0.8, full_score=0.9)
+
+    def test_every_text_at_one_exit(self):
+        certificate = replace(self.SPEEDUP, profile=Profile({2: 0, 4: 9, 6: 0}))
+        lines = describe_calibration(with_certificate(certificate))
+        assert lines[2] == "every text exits at layer 4: this is a static model of 4 layers"
+        proven = replace(MEASURED, profile=Profile({2: 9, 4: 0}))
+        assert "every text exits at layer 2: this is a static model of 2 layers" in describe_calibration(
+            with_certificate(proven)
+        )
+
+    def test_no_text_leaves_early(self):
+        certificate = replace(self.SPEEDUP, profile=Profile({2: 0, 4: 9}))
+        assert describe_calibration(with_certificate(certificate))[2] == "no text exits early: this is the full model"
+
+    def test_a_static_exit_that_is_better_than_the_strategy_asked_for(self):
+        certificate = replace(self.SPEEDUP, profile=Profile({2: 5, 4: 5}), static=StaticExit(3, 2.0, 0.85))
+        assert describe_calibration(with_certificate(certificate))[2] == (
+            "note: a static model of 3 layers is better: accuracy 85.0 % at 2.00 × in layers; "
+            "the strategies best and static take it"
+        )
+        worse = replace(certificate, static=StaticExit(3, 2.0, 0.75))
+        assert not any("static" in line for line in describe_calibration(with_certificate(worse)))
+
+    def test_the_exit_of_a_static_policy(self):
+        policy = replace(Policy("static", 2.5), certificate=replace(self.SPEEDUP))
+        assert describe_calibration(policy)[0].startswith("static, exit 3: speed-up 2.10 × in layers")
+
+    def test_an_evaluation_says_it_too(self):
+        policy = Policy("static", 2)
+        assert verdict(evaluate(random_trace(0), policy), policy)[-1] == (
+            "every text exits at layer 2: this is a static model of 2 layers"
+        )
+
+    def test_a_sweep_in_which_a_static_exit_wins(self):
+        trace = random_trace(0, clarity=0)
+        logits = np.array(trace.logits)
+        logits[:, 1] = np.eye(3)[trace.labels]  # only the second exit knows
+        known = Trace(logits, trace.labels)
+        lines = describe_best(compare(known, sweep(known, ["patience", "static"])))
+        assert lines[2] == "best at ≥ 2×: 100.0 at 2.00×, every text exits at layer 2"
+
+
+class TestSearch:
+    def last_line(self, **fields):
+        return describe_calibration(with_certificate(replace(MEASURED, **fields)))[-1]
+
+    def test_what_best_did(self):
+        few = "500 texts are too few to search on half of them: max_prob, fixed beforehand, was tested on all"
+        assert self.last_line(fixed="max_prob") == few
+        assert self.last_line(searched_on=400) == "searched on 400 texts, and tested on 500 others"
+        assert self.last_line(fixed="max_prob", searched_on=250) == (
+            "max_prob, fixed beforehand, was tested on all 500 texts and is faster than what a search on 250 of them "
+            "could prove on the others"
+        )
+
+    def test_training_texts(self):
+        assert self.last_line(trained_on=0.5) == (
+            "note: the model was trained on 50.0 % of the calibration texts, which makes figures too good"
+        )
+
+
 @pytest.mark.parametrize(
     ("policy", "line"),
     [
@@ -100,6 +166,16 @@ class TestVerdict:
     def test_a_guarantee_that_held_or_not(self):
         assert "held on these texts" in self.lines(replace(MEASURED, goal=Guarantee(at_most=0.99)))[1]
         assert "did NOT hold on these texts" in self.lines(replace(MEASURED, goal=Guarantee(at_most=1e-6)))[1]
+        policy = with_certificate(MEASURED)
+        differs = evaluate(self.trace, policy).rows[0].differs
+        near = self.lines(replace(MEASURED, goal=Guarantee(at_most=differs)))
+        assert near[1].startswith("these texts are too few to tell whether the guarantee held: answers differ")
+
+    def test_values_are_not_advised_to_be_guaranteed(self):
+        policy = Policy("static", 2, problem_type="regression")
+        assert verdict(evaluate(regression_trace(0), policy), policy)[1] == (
+            "it guarantees nothing: guarantees are for classes"
+        )
 
     def test_no_guarantee(self):
         lines = self.lines(None)

@@ -17,6 +17,7 @@ from rich.table import Table
 from rich.text import Text
 
 from exitpoll.cli.console import visible
+from exitpoll.data.overlap import TextDigest
 from exitpoll.decide.certificate import Source
 from exitpoll.decide.policy import Policy
 from exitpoll.engine.loading import load_model
@@ -133,18 +134,19 @@ def _describe_training(training: TrainingSummary) -> str:
         f"{training.get('encoder') or 'an encoder'} on {training.get('data') or 'data without a name'}",
         *(f"{texts[split]:,} texts of {split}" for split in ("train", "calibration", "test") if split in texts),
     ]
-    if "test" in scores:
-        parts.append(f"{training.get('metric')} {100 * scores['test']['last_score']:.1f} % at the last exit")
+    if training.get("exit_layers") and "test" in scores:
+        parts.append(f"{training.get('metric')} {100 * scores['test']['exit_scores'][-1]:.1f} % at the last exit")
     return ", ".join(parts)
 
 
 def _digest_findings(training: TrainingSummary) -> Iterator[Finding]:
     """Check that training texts can be recognized in other data."""
-    if training.get("train_digest"):
-        yield Finding("overlap", "training texts are recognized in data for calibration and evaluation")
-    else:
+    if "train_digest" not in training:
         unknown = "training.json has no digest of the training texts, so that these are not recognized in other data"
         yield Finding("overlap", unknown, Level.WARNING)
+        return
+    texts = TextDigest.from_dict(training["train_digest"]).texts
+    yield Finding("overlap", f"the {texts:,} training texts are recognized in data for calibration or evaluation")
 
 
 def _weight_findings(folder: Path, source: Source, *, load_weights: bool) -> Iterator[Finding]:

@@ -49,11 +49,7 @@ TracePath = Annotated[Path | None, IN_DATA]
 PolicyPath = Annotated[Path | None, IN_MODEL]
 BatchSize = Annotated[int, IN_MODEL]
 Threads = Annotated[int | None, IN_MODEL]
-Device = Annotated[
-    str,
-    IN_MODEL,
-    Parameter(help="Where to run the model: cpu, cuda, cuda:1, mps …; auto takes a GPU where there is one."),
-]
+Device = Annotated[str, IN_MODEL]
 Out = Annotated[Path, IN_OUTPUT]
 OptionalOut = Annotated[Path | None, IN_OUTPUT]
 Resume = Annotated[bool, IN_OUTPUT]

@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from exitpoll.decide.decisions import Decisions
-from exitpoll.decide.metrics import metric_named
+from exitpoll.decide.metrics import Metric, metric_named
 from exitpoll.decide.trace import CHUNK, Trace
 
 RESAMPLES = 2000
@@ -77,6 +77,8 @@ def bootstrap_scores(
     """
     gold, classes = trace.gold("an evaluation"), trace.logits.shape[-1]
     scored_by = metric_named(metric, trace.problem_type, classes)
+    if scored_by.ranked:
+        return _bootstrap_ranked(scored_by, gold, [decisions.answer for decisions in decided], resamples, seed)
     counts = [scored_by.counts(gold, decisions.answer, classes) for decisions in decided]
     sums = _resample(np.concatenate(counts, axis=1), resamples, seed)  # (1 + samples, counts of all)
     width = counts[0].shape[1]
@@ -101,3 +103,42 @@ def _resample(counts: NDArray, resamples: int, seed: int) -> NDArray:
         samples = min(at_once, resamples - start)
         sums.append(generator.multinomial(len(counts), sizes / len(counts), size=samples) @ kinds)
     return np.concatenate(sums)
+
+
+def _bootstrap_ranked(
+    metric: Metric, gold: NDArray, answers: Sequence[NDArray], resamples: int, seed: int
+) -> list[NDArray]:
+    """Score answers by a metric of ranks, with the texts of every bootstrap sample ranked anew."""
+    generator, texts = np.random.default_rng(seed), len(gold)
+    figures: list[list[NDArray]] = [[] for _ in answers]
+    at_once = max(1, CHUNK // texts)
+    for start in range(-1, resamples, at_once):
+        samples = min(at_once, resamples - start)
+        drawn = generator.multinomial(texts, np.full(texts, 1 / texts), size=samples).astype(np.float64)
+        if start < 0:
+            drawn[0] = 1.0  # the texts themselves come first
+        first = _ranks_in(gold, drawn)
+        for answer, scores in zip(answers, figures, strict=True):
+            samples_of = zip(drawn, first, _ranks_in(answer, drawn), strict=True)
+            sums = [times @ metric.counts(ours, theirs, 0) for times, ours, theirs in samples_of]
+            scores.append(metric.score(np.stack(sums)))
+    return [np.concatenate(scores) for scores in figures]
+
+
+def _ranks_in(values: NDArray, drawn: NDArray) -> NDArray:
+    """Rank values among those of bootstrap samples, equal ones by their mean rank, less the mean of all ranks.
+
+    Args:
+        values: (texts,)
+        drawn: How often every text was drawn, (samples, texts).
+
+    Returns:
+        Ranks, (samples, texts).
+    """
+    order = np.argsort(values, kind="stable")
+    starts = np.flatnonzero(np.concatenate([[True], np.diff(values[order]) > 0]))  # of groups of equal values
+    sizes = np.add.reduceat(drawn[:, order], starts, axis=1)  # (samples, groups)
+    middle = sizes.cumsum(axis=1) - (sizes + len(values)) / 2
+    ranked = np.empty_like(drawn)
+    ranked[:, order] = np.repeat(middle, np.diff(np.append(starts, len(values))), axis=1)
+    return ranked

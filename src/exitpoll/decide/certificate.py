@@ -3,19 +3,22 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field, fields
+from dataclasses import asdict, dataclass, field, fields, replace
 from importlib.metadata import version
 from typing import Any, ClassVar, Literal, TypeVar, get_args
 
 import numpy as np
 
+from exitpoll.decide.shift import Profile
 from exitpoll.errors import InputError
 from exitpoll.files import JsonObject
 
-VERSION = 2  # of policy.json and its certificate
+VERSION = 3  # of policy.json and its certificate
 
 Risk = Literal["disagreement", "accuracy"]
 GOAL_NAMES: dict[Risk, str] = {"disagreement": "max_disagreement", "accuracy": "max_accuracy_drop"}  # of `calibrate`
+MOST = 1e15  # that a number in a certificate may be
+ASKED = ("strategy", "settings", "answer", "fallback", "max_depth", "problem_type")  # what is kept of a policy
 Metadata = Mapping[str, Any]  # of a trace or another file: fingerprint, runtime, data, split, metric, …
 
 
@@ -105,6 +108,15 @@ class Nearest:
 
 
 @dataclass(frozen=True)
+class StaticExit:
+    """All texts leave after the same layer: what a smaller model of that depth does."""
+
+    layer: int
+    speedup: float
+    score: float
+
+
+@dataclass(frozen=True)
 class Source:
     """Which model, runtime and texts a trace or a policy comes from; None where that is not known."""
 
@@ -156,7 +168,11 @@ class Certificate:
     measured: float | None = None  # the risk on these texts
     bound: float | None = None  # the upper bound of the risk, with the guarantee's confidence
     nearest: Nearest | None = None  # what could be guaranteed instead, where the goal is not met
-    searched_on: int | None = None  # texts that strategies were searched or fitted on, beside those above
+    searched_on: int | None = None  # texts that strategies were searched or fitted on
+    fixed: str | None = None  # the strategy that "best" took without a search, fixed beforehand
+    static: StaticExit | None = None  # the best static exit that reaches the goal, for a speed-up or a latency
+    trained_on: float | None = None  # share of the texts that the model was trained on, where that is known
+    profile: Profile | None = None  # what the texts looked like, to notice when others differ
     exitpoll: str = field(default_factory=lambda: version("exitpoll"))
 
     @property
@@ -164,12 +180,17 @@ class Certificate:
         """The guarantee that holds, if there is one."""
         return self.goal if isinstance(self.goal, Guarantee) and self.met else None
 
+    def __repr__(self) -> str:
+        """Describe goal, speed-up and texts."""
+        state = "" if self.met else "not possible: "
+        return f"Certificate({state}{self.goal}; {self.speedup:.2f} × in layers on {self.texts} texts)"
+
     def to_dict(self) -> JsonObject:
         """Return plain values for JSON, without what is not known."""
-        plain = _without_none(asdict(self))
-        return {"version": VERSION, "goal": {"kind": self.goal.kind, **asdict(self.goal)}} | {
-            name: value for name, value in plain.items() if name != "goal"
-        }
+        plain = _without_none(asdict(replace(self, profile=None)))
+        plain["goal"] = {"kind": self.goal.kind, **asdict(self.goal)}
+        profile = {} if self.profile is None else {"profile": self.profile.to_dict()}
+        return {"version": VERSION, **plain, **profile}
 
     @classmethod
     def from_dict(cls, content: object) -> Certificate:
@@ -188,31 +209,31 @@ class Certificate:
         kind = goal.pop("kind", None)
         if kind not in GOALS:
             raise InputError(f"goal {kind!r} of the certificate is unknown; known goals: {', '.join(GOALS)}")
-        nearest = values.pop("nearest", None)
-        return _build(
-            cls,
-            values
-            | {
-                "goal": _build(GOALS[kind], goal),
-                "source": _build(Source, _checked_object(values.get("source"), "source of the certificate")),
-                "nearest": None if nearest is None else _nearest(nearest),
-            },
-        )
+        parts: JsonObject = {
+            "goal": _build(GOALS[kind], goal),
+            "source": _build(Source, _checked_object(values.get("source"), "source of the certificate")),
+        }
+        for name, read in _PARTS.items():
+            if values.get(name) is not None:
+                parts[name] = read(values[name])
+        return _build(cls, values | parts)
 
 
 T = TypeVar("T")
 _NUMBERS = (
     *("at_least", "at_most_ms", "at_most", "confidence", "speedup"),
-    *("score", "full_score", "latency_ms", "measured", "bound", "texts", "searched_on"),
+    *("score", "full_score", "latency_ms", "measured", "bound", "texts", "searched_on", "layer", "trained_on"),
 )
 _KINDS: JsonObject = {
-    **dict.fromkeys(("risk", "metric", "test", "exitpoll", *_SOURCE_FIELDS), str),
+    **dict.fromkeys(("risk", "metric", "test", "fixed", "exitpoll", *_SOURCE_FIELDS), str),
     "met": bool,
     "asked": str | Mapping,
     "goal": Goal,
     "source": Source,
     "nearest": Nearest | None,
     "guarantee": Guarantee,
+    "static": StaticExit | None,
+    "profile": Profile | None,
 }
 
 
@@ -221,6 +242,14 @@ def _nearest(content: object) -> Nearest:
     values = _checked_object(content, "nearest of the certificate")
     guarantee = _build(Guarantee, _checked_object(values.pop("guarantee", None), "nearest of the certificate"))
     return _build(Nearest, values | {"guarantee": guarantee})
+
+
+def _static(content: object) -> StaticExit:
+    """Read the best static exit."""
+    return _build(StaticExit, _checked_object(content, "static exit of the certificate"))
+
+
+_PARTS = {"nearest": _nearest, "static": _static, "profile": Profile.from_dict}
 
 
 def _checked_object(content: object, name: str) -> JsonObject:
@@ -234,9 +263,10 @@ def _build(cls: type[T], values: JsonObject) -> T:
     """Make one of the dataclasses above of plain values, and check them."""
     for name, value in values.items():
         if name in _NUMBERS:
-            valid = isinstance(value, int | float) and not isinstance(value, bool) and np.isfinite(value)
+            valid = isinstance(value, int | float) and not isinstance(value, bool) and abs(value) < MOST
         else:
             valid = name in _KINDS and isinstance(value, _KINDS[name])
+            valid = valid and not (isinstance(value, Mapping) and set(value) - set(ASKED))
         if not valid:
             raise InputError(f"{name} {value!r:.60} is not what the certificate of a policy holds; calibrate again")
     try:

@@ -13,6 +13,8 @@ import numpy as np
 from exitpoll.decide.analysis import oracles, static_exit
 from exitpoll.decide.certificate import Metadata
 from exitpoll.decide.decisions import Decisions
+from exitpoll.decide.scoring import to_score
+from exitpoll.decide.strategies import STATIC
 from exitpoll.decide.sweep import Curve, best_point
 from exitpoll.decide.trace import Trace
 from exitpoll.files import JsonObject
@@ -34,9 +36,9 @@ class Comparison:
     """The result of a sweep."""
 
     texts: int
-    metric: str
+    metric: str  # or "agreement" with the full model, where there are no labels
     full_score: float
-    curves: Sequence[Curve]
+    curves: Sequence[Curve]  # of the strategies but static, whose points are the static exits
     static_exits: Sequence[Point]  # all texts leave at the same exit
     oracles: Sequence[Point]
     about: Metadata
@@ -59,10 +61,13 @@ class Comparison:
     @property
     def best_static(self) -> list[float]:
         """The best scores of a static exit at `SPEEDUPS` or faster."""
-        return [
-            max((point.score for point in self.static_exits if point.speedup >= speedup), default=float("nan"))
-            for speedup in SPEEDUPS
-        ]
+        best = (self.best_static_exit(speedup) for speedup in SPEEDUPS)
+        return [float("nan") if point is None else point.score for point in best]
+
+    def best_static_exit(self, speedup: float) -> Point | None:
+        """Return the best static exit at a speed-up or faster; None if none is so fast."""
+        as_fast = [point for point in self.static_exits if point.speedup >= speedup]
+        return max(as_fast, key=lambda point: point.score, default=None)
 
     def to_dict(self) -> JsonObject:
         """Return plain values for JSON; a score that is never reached is null."""
@@ -99,22 +104,23 @@ def compare(trace: Trace, curves: Sequence[Curve]) -> Comparison:
     """Put a sweep's curves beside static exits and oracles.
 
     Args:
-        trace: The trace that was swept.
+        trace: The trace that was swept, with labels or without.
         curves: What `sweep` returned.
 
     Returns:
         The comparison.
     """
-    metric = curves[0].metric
-    exits = {f"layer {layer}": static_exit(trace, number) for number, layer in enumerate(trace.exit_layers)}
-    static = _points(exits, metric)
+    name = curves[0].metric
+    scored = to_score(trace, name)
+    exits = {f"layer {layer}": static_exit(scored.trace, number) for number, layer in enumerate(trace.exit_layers)}
+    static = _points(exits, scored.metric)
     return Comparison(
         texts=len(trace),
-        metric=metric,
+        metric=name,
         full_score=static[-1].score,
-        curves=curves,
+        curves=[curve for curve in curves if curve.strategy != STATIC] or curves,
         static_exits=static,
-        oracles=_points(oracles(trace), metric),
+        oracles=_points({} if trace.labels is None else oracles(trace), scored.metric),
         about=dict(trace.about),
     )
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
+from typing import Literal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -19,14 +20,18 @@ from exitpoll.decide.bootstrap import (
 )
 from exitpoll.decide.certificate import Guarantee
 from exitpoll.decide.decisions import Decisions
-from exitpoll.decide.guarantee import labelled_by_full_model, losses_of
+from exitpoll.decide.guarantee import losses_of
 from exitpoll.decide.metrics import REGRESSION, agreement
 from exitpoll.decide.policy import Policy
+from exitpoll.decide.scoring import to_score
+from exitpoll.decide.shift import ProfileCounter, Shift
 from exitpoll.decide.trace import Trace
 from exitpoll.errors import InputError
 from exitpoll.files import JsonObject
 
 MOST_GROUPS = 100
+
+Verdict = Literal["held", "broken", "too few texts"]
 
 
 @dataclass(frozen=True)
@@ -46,7 +51,13 @@ class GuaranteeCheck:
 
     guarantee: Guarantee
     measured: Estimate
-    held: bool
+
+    @property
+    def verdict(self) -> Verdict:
+        """What the interval of the measured risk says: it is below the limit, above it, or on both sides."""
+        if self.measured.high <= self.guarantee.at_most:
+            return "held"
+        return "broken" if self.measured.low > self.guarantee.at_most else "too few texts"
 
 
 @dataclass(frozen=True)
@@ -59,10 +70,22 @@ class Evaluation:
     depths: Mapping[int, int]  # number of texts that left, by layer
     guarantee: GuaranteeCheck | None
     groups: Mapping[str, Evaluation]  # the same for groups of the texts
+    shift: Shift | None = None  # how the texts differ from the calibration texts, if they do
+
+    def __repr__(self) -> str:
+        """Describe the policy against the full model."""
+        ours, full = self.rows[:2]
+        check = "" if self.guarantee is None else f"; guarantee: {self.guarantee.verdict}"
+        scores = f"{100 * ours.score.value:.1f} % against {100 * full.score.value:.1f} % of the full model"
+        return f"Evaluation({self.metric} {scores}, {ours.speedup:.2f} × in layers, {self.texts} texts{check})"
 
     def to_dict(self) -> JsonObject:
         """Return plain values, for JSON."""
-        return asdict(self)
+        plain = asdict(self)
+        if self.guarantee is not None:
+            plain["guarantee"]["verdict"] = self.guarantee.verdict
+        plain["groups"] = {name: group.to_dict() for name, group in self.groups.items()}
+        return plain
 
 
 def evaluate(
@@ -91,21 +114,30 @@ def evaluate(
         raise InputError("there are no texts to evaluate on")
     if groups is not None and len(groups) != len(trace):
         raise InputError(f"there are {len(groups)} groups for {len(trace)} texts")
-    labelled = trace.labels is not None
-    scored = trace if labelled else labelled_by_full_model(trace)
-    metric = (metric if labelled else None) or scored.metric
-    decided = _decide(scored, policy, with_oracles=labelled)
+    scored = to_score(trace, metric)
+    decided = _decide(scored.trace, policy, with_oracles=trace.labels is not None)
     return Evaluation(
-        metric=metric if labelled else "agreement",
+        metric=scored.name,
         texts=len(trace),
-        rows=_measure(scored, decided, metric, resamples, seed),
+        rows=_measure(scored.trace, decided, scored.metric, resamples, seed),
         depths=decided["policy"].histogram,
         guarantee=_check_guarantee(trace, policy, decided, resamples, seed),
         groups={
             name: evaluate(trace.select(rows), policy, metric=metric, resamples=resamples, seed=seed)
             for name, rows in _rows_by_group(() if groups is None else groups).items()
         },
+        shift=_shift(trace, policy, decided["policy"]),
     )
+
+
+def _shift(trace: Trace, policy: Policy, decisions: Decisions) -> Shift | None:
+    """Compare the texts with the calibration texts, where the certificate describes these."""
+    profile = None if policy.certificate is None else policy.certificate.profile
+    if profile is None or tuple(profile.depths) != tuple(trace.exit_layers):
+        return None
+    counter = ProfileCounter(profile)
+    counter.add(decisions.exit, decisions.probability, trace.lengths)
+    return counter.shift()
 
 
 def _decide(trace: Trace, policy: Policy, *, with_oracles: bool) -> dict[str, Decisions]:
@@ -152,7 +184,7 @@ def _check_guarantee(
         measured = estimate_share(losses)
     else:
         measured = estimate(bootstrap_mean(losses, resamples=resamples, seed=seed))
-    return GuaranteeCheck(guarantee, measured, bool(measured.value <= guarantee.at_most))
+    return GuaranteeCheck(guarantee, measured)
 
 
 def measure(

@@ -22,6 +22,7 @@ Towards = Literal["agreement", "right"]  # what to fit to: the last head's answe
 TOWARDS: tuple[Towards, ...] = get_args(Towards)
 FOLDS = 5
 FITTED_ON = 20_000  # texts; so few numbers are fitted that more texts would not change them
+LEVELS_FROM = 2000  # texts that levels of settings are taken from
 FIRST_THRESHOLDS = 8  # thresholds of the first strategy that a hybrid is tried with
 
 
@@ -76,7 +77,7 @@ def candidates(
             yield Candidate(policy, _ask(policy, trace))
         if row.combines:
             yield from _combinations(trace, strategy, ks)
-        if row.fit is not None and trace.problem_type != REGRESSION:
+        if row.fit_for(trace.problem_type) is not None:
             yield from (cross_fitted(trace, strategy, towards) for towards in _targets(trace))
 
 
@@ -86,8 +87,8 @@ def _usable(trace: Trace) -> list[str]:
 
 
 def _targets(trace: Trace) -> tuple[Towards, ...]:
-    """List what can be fitted to: without labels, only the last head's answers."""
-    return TOWARDS if trace.labels is not None else TOWARDS[:1]
+    """List what can be fitted to: without labels, and for values, only the last head's answers."""
+    return TOWARDS if trace.labels is not None and trace.problem_type != REGRESSION else TOWARDS[:1]
 
 
 def _variants_for(trace: Trace, name: str, ks: Sequence[float]) -> list[Policy]:
@@ -96,6 +97,10 @@ def _variants_for(trace: Trace, name: str, ks: Sequence[float]) -> list[Policy]:
         spread = float(predictions(np.asarray(trace.logits)[:, -1], REGRESSION).std()) or 1.0
         settings = check_takes_values(name).variants(spread)
         return [Policy(name, None, variant, problem_type=REGRESSION) for variant in settings]
+    row = strategy_named(name)
+    if any(setting.compared_with is not None for setting in row.settings.values()):
+        settings = row.variants_on(_for_classes(_sample(trace, LEVELS_FROM)))
+        return [Policy(name, None, variant, problem_type=trace.problem_type) for variant in settings]
     return [replace(policy, problem_type=trace.problem_type) for policy in variants([name], ks)]
 
 
@@ -149,17 +154,17 @@ def fit(trace: Trace, strategy: str, towards: Towards = "agreement") -> Policy:
 
     Args:
         trace: Every exit's logits; with labels, if these are to be fitted to.
-        strategy: A strategy that learns: max_prob or learned.
-        towards: Fit to the last head's answers, "agreement", or to the labels, "right".
+        strategy: A strategy that learns: max_prob or learned; for regression, learned.
+        towards: Fit to the last head's answers, "agreement", or, for classes, to the labels, "right".
 
     Returns:
         A policy without a threshold.
     """
-    row = strategy_named(strategy)
-    if row.fit is None:
-        able = ", ".join(name for name, other in STRATEGIES.items() if other.fit)
+    compute = strategy_named(strategy).fit_for(trace.problem_type)
+    if compute is None:
+        able = ", ".join(name for name, row in STRATEGIES.items() if row.fit_for(trace.problem_type))
         raise InputError(f"strategy '{strategy}' has nothing to fit; choose one of: {able}")
-    settings = row.fit(*_classes(_sample(trace), towards))
+    settings = compute(*_fitted_to(_sample(trace, FITTED_ON), towards))
     return Policy(strategy, None, {**settings, "towards": towards}, problem_type=trace.problem_type)
 
 
@@ -191,24 +196,30 @@ def cross_fitted(trace: Trace, strategy: str, towards: Towards = "agreement", se
     return Candidate(fitted, Opinion(opinion.score[order], opinion.answer[order]))
 
 
-def _sample(trace: Trace) -> Trace:
-    """Draw as many texts as fitting needs."""
-    if len(trace) <= FITTED_ON:
+def _sample(trace: Trace, texts: int) -> Trace:
+    """Draw so many texts, always the same."""
+    if len(trace) <= texts:
         return trace
-    return trace.select(np.sort(np.random.default_rng(0).choice(len(trace), FITTED_ON, replace=False)))
+    return trace.select(np.sort(np.random.default_rng(0).choice(len(trace), texts, replace=False)))
 
 
-def _classes(trace: Trace, towards: Towards) -> tuple[NDArray, NDArray]:
-    """Return logits and the classes to fit to; every label of multi-label is a binary question of its own."""
+def _for_classes(trace: Trace) -> NDArray:
+    """Return finite logits of classes; every label of multi-label is a binary question of its own."""
+    logits = make_finite(np.asarray(trace.logits))
+    return binary_logits(logits) if trace.problem_type == MULTI_LABEL else logits
+
+
+def _fitted_to(trace: Trace, towards: Towards) -> tuple[NDArray, NDArray]:
+    """Return logits and the classes or values to fit to."""
     if towards not in TOWARDS:
         raise InputError(f"towards '{towards}' is unknown; choose one of: {', '.join(TOWARDS)}")
-    if trace.problem_type == REGRESSION:
-        raise InputError("strategies are fitted to classes, and this trace is of a regression")
     if not len(trace):
         raise InputError("the trace has no texts to fit to")
-    logits = make_finite(np.asarray(trace.logits))
-    if trace.problem_type == MULTI_LABEL:
-        logits = binary_logits(logits)
+    if trace.problem_type == REGRESSION:
+        if towards != "agreement":
+            raise InputError(f"towards '{towards}' is for classes; values are fitted to agreement with the last head")
+        return np.asarray(trace.logits), predictions(np.asarray(trace.logits[:, -1]), REGRESSION)
+    logits = _for_classes(trace)
     if towards == "agreement":
         return logits, highest_class(logits[:, -1:])[:, 0]
     return logits, trace.gold("fitting to the labels").reshape(-1)

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from exitpoll.decide.fits import features
+from exitpoll.decide.fits import features, value_features
 from exitpoll.decide.numerics import (
     after_first,
     divergence_from_last,
@@ -31,6 +31,24 @@ class Opinion:
 
     score: NDArray  # (texts, exits), −∞ from the first logits that are not finite on: such a text never exits early
     answer: NDArray  # (texts, exits) class numbers or values; (texts, exits, classes) of 0 and 1 for multi-label
+
+
+# ---- no head --------------------------------------------------------------------------------------------------------
+
+
+def static(logits: NDArray) -> Opinion:
+    """Number of the exit, whatever the heads say: all texts leave at the same exit, as in a smaller model."""
+    return Opinion(_numbered(logits), logits.argmax(axis=-1))
+
+
+def static_values(logits: NDArray) -> Opinion:
+    """Number of the exit, for regression."""
+    return Opinion(_numbered(logits), finite_values(logits[..., 0]))
+
+
+def _numbered(logits: NDArray) -> NDArray:
+    """Number the exits of every text from 1: (texts, exits)."""
+    return np.tile(exit_numbers(logits), (len(logits), 1))
 
 
 # ---- the current head -----------------------------------------------------------------------------------------------
@@ -89,6 +107,16 @@ def confident_patience(logits: NDArray, *, confidence: float = 0.9) -> Opinion:
     """Number of exits in a row whose highest probability reached `confidence`, Zhang et al. (2022)."""
     p = np.exp(log_softmax(logits))
     return Opinion(run_length(p.max(axis=-1) >= confidence), p.argmax(axis=-1))
+
+
+def confidences(logits: NDArray) -> NDArray:
+    """Return what `confident_patience` compares with `confidence`, (texts, exits)."""
+    return np.exp(log_softmax(logits)).max(axis=-1)
+
+
+def divergences(logits: NDArray) -> NDArray:
+    """Return what `js_patience` compares with `divergence`, (texts, exits - 1)."""
+    return divergence_from_last(np.exp(log_softmax(logits)))[:, 1:]
 
 
 def js_patience(logits: NDArray, *, divergence: float = 0.05) -> Opinion:
@@ -177,3 +205,23 @@ def learned(
     values, answers = features(logits)
     chance = sigmoid((values * np.asarray(coefficients)[:exits]).sum(axis=-1) + np.asarray(intercepts)[:exits])
     return Opinion(chance, answers)
+
+
+def learned_distance(
+    logits: NDArray, *, coefficients: Sequence | NDArray, intercepts: Sequence | NDArray, towards: str = "agreement"
+) -> Opinion:
+    """Expected distance of the value from the last head's: a linear regression per exit.
+
+    Args:
+        logits: (texts, exits, 1)
+        coefficients: (exits, features), as fitted by `fit_distances`.
+        intercepts: (exits,)
+        towards: What was learned; for the reader of a policy file.
+
+    Returns:
+        The opinion, with minus the distance as score; the answer is the current head's value.
+    """
+    exits, values = logits.shape[1], finite_values(logits[..., 0])
+    told = value_features(values)
+    distance = (told * np.asarray(coefficients)[:exits]).sum(axis=-1) + np.asarray(intercepts)[:exits]
+    return Opinion(-distance, values)

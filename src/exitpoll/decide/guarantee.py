@@ -11,8 +11,9 @@ from numpy.typing import NDArray
 
 from exitpoll.decide.bounds import TESTS
 from exitpoll.decide.certificate import Certificate, Guarantee, Nearest, Source
-from exitpoll.decide.metrics import REGRESSION, agreement, predictions
+from exitpoll.decide.metrics import agreement
 from exitpoll.decide.policy import Policy
+from exitpoll.decide.scoring import full_answers
 from exitpoll.decide.trace import Trace
 
 AT_ONCE = 32  # policies that are tried together
@@ -58,6 +59,20 @@ def certify(
             full_score=full_score,
         ),
     )
+
+
+def with_certificate(policy: Policy, **fields: object) -> Policy:
+    """Change some fields of a policy's certificate.
+
+    Args:
+        policy: A policy with a certificate.
+        fields: Their values, by name.
+
+    Returns:
+        The policy.
+    """
+    assert policy.certificate is not None
+    return replace(policy, certificate=replace(policy.certificate, **fields))  # type: ignore[arg-type]
 
 
 def never_early(trace: Trace) -> Policy:
@@ -153,28 +168,3 @@ def _nearest_guarantee(trace: Trace, sequence: Iterable[Policy], guarantee: Guar
             limit = float(np.ceil(bound * 1000) / 1000)
             return None if limit >= 1 else Nearest(replace(guarantee, at_most=limit), round(trial.speedup, 4))
     return None
-
-
-def full_answers(trace: Trace) -> NDArray:
-    """Return the full model's answers, those of the last exit.
-
-    Args:
-        trace: Every exit's logits.
-
-    Returns:
-        Its answers, in the form that metrics take.
-    """
-    return predictions(np.asarray(trace.logits[:, -1]), trace.problem_type)
-
-
-def labelled_by_full_model(trace: Trace) -> Trace:
-    """Use the full model's answers as labels, so that a score is the agreement with it.
-
-    Args:
-        trace: A trace, with labels or without.
-
-    Returns:
-        A trace to be scored by accuracy, or by r2 for values.
-    """
-    metric = "r2" if trace.problem_type == REGRESSION else "accuracy"
-    return replace(trace, labels=full_answers(trace), about={**trace.about, "metric": metric})

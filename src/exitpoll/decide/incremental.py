@@ -69,7 +69,7 @@ def _combined(
     for place, member in enumerate(members(settings)):
         own = member.get("settings") or {}
         steps.append(take_step(ops, member["strategy"], logits, memory_of(memory, place), number, own, problem_type))
-        levels.append(strategy_named(member["strategy"]).sign * member["threshold"])
+        levels.append(strategy_named(member["strategy"]).sign_for(problem_type) * member["threshold"])
     return combine(ops, steps, levels)
 
 

@@ -1,7 +1,8 @@
 """Problem types, the answers that logits stand for, and the metrics that score answers.
 
 Every metric is a function of a few sums of one number per text. A sweep adds texts to the sums and takes them
-away, a bootstrap weighs them, and a plain score sums over all texts: one implementation serves all three.
+away, a bootstrap weighs them, and a plain score sums over all texts: one implementation serves all three. A metric of
+ranks is the same of the ranks that values have among those of all texts, and these are ranked anew for every score.
 """
 
 from __future__ import annotations
@@ -58,6 +59,7 @@ class Metric:
     score: Callable[[NDArray], NDArray]  # (…, counts) -> (…)
     problem_types: tuple[str, ...]
     only_two_classes: bool = False
+    ranked: bool = False  # whether the counts are of ranks instead of values
 
     def __call__(self, gold: NDArray, answers: NDArray) -> float:
         """Score some answers.
@@ -71,8 +73,16 @@ class Metric:
         """
         kind = np.float64 if REGRESSION in self.problem_types else np.int64
         gold, answers = np.asarray(gold).astype(kind), np.asarray(answers).astype(kind)
+        if self.ranked:
+            gold, answers = ranks(gold), ranks(answers)
         classes = 1 + int(max(gold.max(initial=0), answers.max(initial=0)))
         return float(self.score(self.counts(gold, answers, classes).sum(axis=0)))
+
+
+def ranks(values: NDArray) -> NDArray:
+    """Rank values from 1, equal ones by their mean rank: (texts,) -> (texts,)."""
+    _, number, sizes = np.unique(values, return_inverse=True, return_counts=True)
+    return (sizes.cumsum() - (sizes - 1) / 2)[number.ravel()]
 
 
 def metric_named(name: str, problem_type: str, classes: int) -> Metric:
@@ -166,6 +176,25 @@ def _r2(sums: NDArray) -> NDArray:
     return np.where(variance > 0, 1 - _divide(errors, variance), perfect)
 
 
+def _products(gold: NDArray, answers: NDArray, _: int) -> NDArray:
+    """One, gold, answer, their squares and their product; both are centred, lest digits get lost."""
+    first, second = gold - gold.mean(), answers - gold.mean()
+    return np.stack([np.ones(len(gold)), first, second, first**2, second**2, first * second], axis=-1)
+
+
+def _pearson(sums: NDArray) -> NDArray:
+    """Correlation of Pearson."""
+    texts, first, second, first_squares, second_squares, products = (sums[..., number] for number in range(6))
+    variances = (texts * first_squares - first**2, texts * second_squares - second**2)
+    deviations = [np.sqrt(np.maximum(variance, 0)) for variance in variances]
+    return _divide(texts * products - first * second, deviations[0] * deviations[1])
+
+
+def _spearman(sums: NDArray) -> NDArray:
+    """Correlation of Spearman, that of the ranks."""
+    return _pearson(sums)
+
+
 # A new metric is one row here.
 METRICS: dict[str, Metric] = {
     "accuracy": Metric(_correct, _accuracy, (SINGLE_LABEL, MULTI_LABEL)),
@@ -173,4 +202,6 @@ METRICS: dict[str, Metric] = {
     "matthews": Metric(_by_class, _matthews, (SINGLE_LABEL,)),
     "micro_f1": Metric(_labels, _micro_f1, (MULTI_LABEL,)),
     "r2": Metric(_squares, _r2, (REGRESSION,)),
+    "pearson": Metric(_products, _pearson, (REGRESSION,)),
+    "spearman": Metric(_products, _spearman, (REGRESSION,), ranked=True),
 }

@@ -60,6 +60,22 @@ class Policy:
             raise InputError(f"max_depth {self.max_depth!r} must be a number of layers, 1 or more")
         check_threshold(self.threshold)
 
+    def __repr__(self) -> str:
+        """Describe strategy, threshold and what calibration found."""
+        words = [self.name]
+        if self.threshold is None:
+            words.append("never exits early")
+        elif isinstance(self.threshold, int | float):
+            words.append(f"threshold {self.threshold:.6g}")
+        else:
+            words.append("one threshold per exit")
+        if self.max_depth is not None:
+            words.append(f"at most {self.max_depth} layers")
+        if self.certificate is not None:
+            words.append(f"{self.certificate.speedup:.2f} × in layers")
+            words += [] if self.certificate.guarantee is None else [f"guarantee: {self.certificate.guarantee}"]
+        return f"Policy({', '.join(words)})"
+
     @property
     def name(self) -> str:
         """Strategy and settings in words, as in "votes (k=0.5)"."""
@@ -84,7 +100,9 @@ class Policy:
             The threshold; that of the open member, for a hybrid with one.
         """
         member = open_member(self.settings)
-        return level * strategy_named(self.strategy if member is None else member["strategy"]).sign
+        return level * strategy_named(self.strategy if member is None else member["strategy"]).sign_for(
+            self.problem_type
+        )
 
     def at(self, level: float) -> Policy:
         """Set the threshold; that of the open member, for a hybrid with one.
@@ -117,7 +135,7 @@ class Policy:
         thresholds = np.asarray(self.threshold, dtype=np.float64)
         if thresholds.ndim and len(thresholds) != exits:
             raise InputError(f"{len(thresholds)} thresholds were given for {exits} exits; give one, or one per exit")
-        return np.broadcast_to(thresholds * strategy_named(self.strategy).sign, exits)
+        return np.broadcast_to(thresholds * strategy_named(self.strategy).sign_for(self.problem_type), exits)
 
     def ends(self, exit_layers: Sequence[int]) -> NDArray:
         """Return which exits are final: the last, or the last within the depth cap and all above it.

@@ -8,10 +8,13 @@ from textwrap import shorten
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from exitpoll.errors import InputError
 
 Settings = Mapping[str, Any]  # of a strategy, by name
+
+OCCURS = 0.01  # the least share of numbers that a value worth trying has on either side
 
 
 @dataclass(frozen=True)
@@ -24,10 +27,33 @@ class Setting:
     required: bool = False  # the strategy has no default for it
     in_name: bool = True  # whether it is part of a policy's name
     tries: tuple[float, ...] = ()  # values worth trying in a search
+    compared_with: Callable[[NDArray], NDArray] | None = None  # logits -> the numbers that a value is compared with
 
-    def trying(self, *values: float) -> Setting:
-        """Return the same setting with values worth trying."""
-        return replace(self, tries=values)
+    def trying(self, *values: float, compared_with: Callable[[NDArray], NDArray] | None = None) -> Setting:
+        """Return the same setting with values worth trying, and what they are compared with."""
+        return replace(self, tries=values, compared_with=compared_with)
+
+    def tries_on(self, logits: NDArray) -> list[float]:
+        """Return values worth trying on some texts.
+
+        Values that nearly all or nearly none of the compared numbers reach are replaced by quantiles of these numbers:
+        with many classes, for instance, no head may ever be confident.
+
+        Args:
+            logits: Finite, (texts, exits, classes).
+
+        Returns:
+            The values.
+        """
+        if self.compared_with is None or not logits.size:
+            return list(self.tries)
+        numbers = self.compared_with(logits).ravel()
+        if not len(numbers):
+            return list(self.tries)
+        useful = [value for value in self.tries if OCCURS <= (numbers >= value).mean() <= 1 - OCCURS]
+        missing = len(self.tries) - len(useful)
+        quantiles = np.quantile(numbers, np.linspace(0.2, 0.9, missing)) if missing else []
+        return sorted({*useful, *(float(f"{quantile:.3g}") for quantile in quantiles)})
 
 
 def is_number(value: object) -> bool:

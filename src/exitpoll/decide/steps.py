@@ -11,6 +11,7 @@ import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
+from exitpoll.decide.fits import LARGEST
 from exitpoll.decide.operations import Array, Operations
 
 Memory = Mapping[str, Array]  # by name, texts first; empty at the first exit
@@ -27,6 +28,21 @@ class Step:
 
 
 StepFunction = Callable[..., Step]  # (operations, logits of this exit, memory, exit number from 0, **settings)
+
+
+# ---- no head --------------------------------------------------------------------------------------------------------
+
+
+def static(ops: Operations, logits: Array, memory: Memory, number: int) -> Step:
+    """Number of the exit; see `formulas.static`."""
+    answer = ops.argmax(logits)
+    return Step(ops.zeros(answer) + (number + 1.0), answer, {})
+
+
+def static_values(ops: Operations, logits: Array, memory: Memory, number: int) -> Step:
+    """Number of the exit, for regression; see `formulas.static_values`."""
+    value = ops.value(logits)
+    return Step(ops.zeros(value) + (number + 1.0), value, {})
 
 
 # ---- the current head -----------------------------------------------------------------------------------------------
@@ -209,3 +225,33 @@ def learned(
         + float(intercepts[number])
     )
     return Step(ops.sigmoid(log_odds), answer, {"last": answer, "run": run, "counts": counts})
+
+
+def learned_distance(
+    ops: Operations,
+    logits: Array,
+    memory: Memory,
+    number: int,
+    *,
+    coefficients: Sequence[Sequence[float]],
+    intercepts: Sequence[float],
+    towards: str = "agreement",
+) -> Step:
+    """Learned distance of the value from the last head's; see `formulas.learned_distance`."""
+    answer = ops.value(logits)
+    value = ops.at_least(-ops.at_least(-answer, -LARGEST), -LARGEST)
+    square = value * value
+    moved = ops.absolute(value - memory["last"]) if "last" in memory else ops.zeros(value)
+    summed = memory["summed"] + value if "summed" in memory else value
+    squares = memory["squares"] + square if "squares" in memory else square
+    mean = summed / (number + 1.0)
+    variance = ops.at_least(squares / (number + 1.0) - mean * mean, SMALLEST)
+    of_value, of_square, of_step, of_spread = (float(row) for row in coefficients[number])
+    distance = (
+        value * of_value
+        + square * of_square
+        + moved * of_step
+        + ops.exp(ops.log(variance) / 2.0) * of_spread
+        + float(intercepts[number])
+    )
+    return Step(-distance, answer, {"last": value, "summed": summed, "squares": squares})

@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from exitpoll.decide import formulas, steps, thresholds
-from exitpoll.decide.fits import FEATURES, Fit, fit_logistic, fit_temperatures
+from exitpoll.decide.fits import FEATURES, Fit, fit_distances, fit_logistic, fit_temperatures
 from exitpoll.decide.formulas import Opinion
 from exitpoll.decide.metrics import MULTI_LABEL, REGRESSION, SINGLE_LABEL
 from exitpoll.decide.numerics import all_finite, binary_logits, make_finite
@@ -42,6 +42,8 @@ class ForValues:
     function: Callable[..., Opinion]
     variants: Callable[[float], list[Settings]]  # the spread of the values -> settings worth trying
     step: steps.StepFunction | None = None
+    falls: bool = False  # whether its natural unit falls with certainty
+    fit: Fit | None = None
 
 
 @dataclass(frozen=True)
@@ -65,10 +67,44 @@ class Strategy:
             return []
         return [{name: value} for name, setting in self.settings.items() for value in setting.tries] or [{}]
 
+    def variants_on(self, logits: NDArray) -> list[Settings]:
+        """Return settings worth trying on some texts, for those that must occur in them to have an effect.
+
+        Args:
+            logits: Finite, (texts, exits, classes).
+
+        Returns:
+            The settings.
+        """
+        compared = {name: row for name, row in self.settings.items() if row.compared_with is not None}
+        return [{name: value} for name, row in compared.items() for value in row.tries_on(logits)] or self.variants
+
     @property
     def sign(self) -> int:
         """The factor that turns a threshold in natural units into one for scores, which always rise."""
         return -1 if self.falls else 1
+
+    def sign_for(self, problem_type: str) -> int:
+        """Return this factor for a problem type."""
+        if problem_type == REGRESSION and self.regression is not None:
+            return -1 if self.regression.falls else 1
+        return self.sign
+
+    def fit_for(self, problem_type: str) -> Fit | None:
+        """Return how the strategy is fitted for a problem type; None if it has nothing to fit."""
+        if problem_type == REGRESSION:
+            return None if self.regression is None else self.regression.fit
+        return self.fit
+
+
+def _as_it_is(spread: float) -> list[Settings]:
+    """Return that there is nothing to set."""
+    return [{}]
+
+
+def _only_fitted(spread: float) -> list[Settings]:
+    """Return that there is nothing to try: all settings are fitted."""
+    return []
 
 
 def _within(spread: float) -> list[Settings]:
@@ -78,7 +114,7 @@ def _within(spread: float) -> list[Settings]:
 
 def _are_policies(values: object) -> bool:
     """Return whether values are policies to make a hybrid of; what is wrong inside one of them is raised."""
-    return isinstance(values, list | tuple) and bool(values) and all(map(_is_policy, values))
+    return isinstance(values, list | tuple) and 0 < len(values) <= MOST_MEMBERS and all(map(_is_policy, values))
 
 
 def _is_policy(value: object) -> bool:
@@ -105,17 +141,20 @@ def hybrid(logits: NDArray, *, policies: Sequence[Settings], problem_type: str =
         The opinion, in units of policies; in those of the policy without a threshold where there is one.
     """
     opinions = [_ask(policy["strategy"], logits, policy.get("settings", {}), problem_type) for policy in policies]
-    return formulas.combine(opinions, [_level(policy) for policy in policies])
+    return formulas.combine(opinions, [_level(policy, problem_type) for policy in policies])
 
 
-def _level(policy: Settings) -> float | None:
+def _level(policy: Settings, problem_type: str) -> float | None:
     """Return what the score of a member of a hybrid must reach."""
     threshold = policy.get("threshold")
-    return None if threshold is None else strategy_named(policy["strategy"]).sign * threshold
+    return None if threshold is None else strategy_named(policy["strategy"]).sign_for(problem_type) * threshold
 
 
+MOST_MEMBERS = 16  # of a hybrid
 _POLICIES = Setting(
-    "a list of policies with strategy, threshold and settings, none a hybrid", _are_policies, required=True
+    f"a list of at most {MOST_MEMBERS} policies with strategy, threshold and settings, none a hybrid",
+    _are_policies,
+    required=True,
 )
 
 # A new strategy is one row here and its function in formulas.py.
@@ -155,14 +194,14 @@ STRATEGIES: dict[str, Strategy] = {
         "exits in a row with a confident prediction",
         step=steps.confident_patience,
         grid=thresholds.run_lengths,
-        settings={"confidence": NUMBER.trying(0.8, 0.9, 0.95, 0.99)},
+        settings={"confidence": NUMBER.trying(0.8, 0.9, 0.95, 0.99, compared_with=formulas.confidences)},
     ),
     "js_patience": Strategy(
         formulas.js_patience,
         "exits in a row with nearly the same distribution",
         step=steps.js_patience,
         grid=thresholds.run_lengths,
-        settings={"divergence": NUMBER.trying(0.001, 0.01, 0.05, 0.1)},
+        settings={"divergence": NUMBER.trying(0.001, 0.01, 0.05, 0.1, compared_with=formulas.divergences)},
     ),
     "votes": Strategy(
         formulas.votes,
@@ -198,13 +237,25 @@ STRATEGIES: dict[str, Strategy] = {
     ),
     "learned": Strategy(
         formulas.learned,
-        "learned chance that the head answers as the last one will, or is right",
+        "learned chance that the head answers as the last one will, or is right; for regression, learned distance from "
+        "the last head's value",
         step=steps.learned,
         grid=thresholds.shares,
         settings={"coefficients": per_exit_rows(len(FEATURES)), "intercepts": PER_EXIT, "towards": FIT_TARGET},
         fit=fit_logistic,
+        regression=ForValues(
+            formulas.learned_distance, _only_fitted, step=steps.learned_distance, falls=True, fit=fit_distances
+        ),
+    ),
+    "static": Strategy(
+        formulas.static,
+        "number of the exit: all texts leave at the same one",
+        step=steps.static,
+        grid=thresholds.exit_numbers,
+        regression=ForValues(formulas.static_values, _as_it_is, step=steps.static_values),
     ),
 }
+STATIC = "static"  # the strategy whose policies are smaller models
 
 
 def strategy_named(name: str) -> Strategy:

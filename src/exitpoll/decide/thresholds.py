@@ -43,6 +43,11 @@ def run_lengths(settings: Settings, exits: int, classes: int) -> NDArray:
     return np.arange(exits, -1, -1) - 0.5
 
 
+def exit_numbers(settings: Settings, exits: int, classes: int) -> NDArray:
+    """Return the numbers of the exits, midway between the integers."""
+    return np.arange(exits, 0, -1) - 0.5
+
+
 def vote_values(settings: Settings, exits: int, classes: int) -> NDArray:
     """Return levels midway between the values that V_l can take."""
     k = settings.get("k", 0.5)

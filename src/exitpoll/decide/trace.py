@@ -34,12 +34,14 @@ class Trace:
     labels: NDArray | None = None  # (texts,), or (texts, classes) for multi-label
     exit_layers: Sequence[int] = ()  # the layers of the exits; 1, 2, … by default
     about: Metadata = field(default_factory=dict)  # fingerprint, runtime, data, task, label names, …
+    lengths: NDArray | None = None  # (texts,) tokens of the texts
 
     def __post_init__(self) -> None:
         """Number the layers and check that the arrays belong together."""
         object.__setattr__(self, "logits", _as_array(self.logits, (np.floating,), np.float64))
-        if self.labels is not None:
-            object.__setattr__(self, "labels", _as_array(self.labels, (np.floating, np.int64), np.int64))
+        for name, kinds in (("labels", (np.floating, np.int64)), ("lengths", (np.int64,))):
+            if getattr(self, name) is not None:
+                object.__setattr__(self, name, _as_array(getattr(self, name), kinds, np.int64))
         if self.logits.ndim != 3:
             raise InputError(f"a trace's logits must be (texts, exits, classes), not of shape {self.logits.shape}")
         if not self.logits.shape[1] or not self.logits.shape[2]:
@@ -50,10 +52,16 @@ class Trace:
             raise InputError(f"{len(self.exit_layers)} layers were named for {self.logits.shape[1]} exits")
         if any(later <= earlier for earlier, later in pairwise((0, *self.exit_layers))):
             raise InputError(f"the layers of exits must rise from 1 on, and are {list(self.exit_layers)}")
+        self._check_labels_and_lengths()
+
+    def _check_labels_and_lengths(self) -> None:
+        """Check that labels and lengths are of the same texts."""
         if self.labels is not None and len(self.labels) != len(self.logits):
             raise InputError(f"there are {len(self.labels)} labels for {len(self.logits)} texts")
         if self.labels is not None and self.labels.shape[1:] not in ((), self.logits.shape[2:]):
             raise InputError(f"labels of shape {self.labels.shape} do not fit {self.logits.shape[2]} classes")
+        if self.lengths is not None and self.lengths.shape != self.logits.shape[:1]:
+            raise InputError(f"lengths of shape {self.lengths.shape} do not fit {len(self.logits)} texts")
 
     def __repr__(self) -> str:
         """Describe size and origin."""
@@ -78,6 +86,19 @@ class Trace:
     def metric(self) -> str:
         """The metric to score by: the task's if the metadata state it, else the usual one of the problem type."""
         return self.about.get("metric") or DEFAULT_METRICS[self.problem_type]
+
+    @property
+    def trained_on(self) -> float | None:
+        """The share of the texts that the model was trained on, as far as the metadata tell."""
+        if self.about.get("split") == "train":
+            return 1.0
+        overlap = self.about.get("overlap")
+        if not isinstance(overlap, Mapping):
+            return None
+        checked, shared = overlap.get("checked"), overlap.get("shared")
+        if not isinstance(checked, int) or not isinstance(shared, int) or not 0 <= shared <= checked:
+            return None
+        return shared / checked if checked else None
 
     def gold(self, purpose: str) -> NDArray:
         """Return the labels, or raise an error that names what needs them.
@@ -111,7 +132,8 @@ class Trace:
             A trace of these texts.
         """
         labels = None if self.labels is None else self.labels[rows]
-        return Trace(self.logits[rows], labels, self.exit_layers, self.about)
+        lengths = None if self.lengths is None else self.lengths[rows]
+        return Trace(self.logits[rows], labels, self.exit_layers, self.about, lengths)
 
     def chunks(self, numbers: int = CHUNK) -> Iterator[Trace]:
         """Iterate over the texts in parts that fit into memory.
@@ -132,17 +154,16 @@ class Trace:
         Args:
             path: The file to write.
         """
-        labels = None if self.labels is None else np.asarray(self.labels)
-        shapes = {"logits": (self.logits.shape, self.logits.dtype)}
-        if labels is not None:
-            shapes["labels"] = (labels.shape, labels.dtype)
+        optional = {"labels": self.labels, "lengths": self.lengths}
+        small = {name: np.asarray(array) for name, array in optional.items() if array is not None}
+        shapes = {name: (array.shape, array.dtype) for name, array in {"logits": self.logits, **small}.items()}
         with create(path, shapes, exit_layers=self.exit_layers, about=self.about) as arrays:
             done = 0
             for part in self.chunks():
                 arrays["logits"][done : done + len(part)] = part.logits
                 done += len(part)
-            if labels is not None:
-                arrays["labels"][:] = labels
+            for name, array in small.items():
+                arrays[name][:] = array
 
     @classmethod
     def load(cls, path: str | Path) -> Trace:
@@ -164,7 +185,7 @@ class Trace:
             layers, known = json.loads(about["exit_layers"]), json.loads(about["about"])
             if not isinstance(known, dict) or not all(type(layer) is int for layer in layers):
                 raise ValueError("its metadata are broken")
-            return cls(arrays["logits"], arrays.get("labels"), layers, known)
+            return cls(arrays["logits"], arrays.get("labels"), layers, known, arrays.get("lengths"))
         except (LookupError, ValueError, TypeError, RecursionError) as error:
             raise InputError(f"'{path}' is not a trace, or a broken one: {error}") from error
 
@@ -181,7 +202,7 @@ def create(
 
     Args:
         path: The file to write; it appears when it is complete.
-        shapes: Shapes and types of the arrays: logits, labels.
+        shapes: Shapes and types of the arrays: logits, and labels and lengths where they are known.
         exit_layers: The layers of the exits.
         about: Metadata of the trace.
 

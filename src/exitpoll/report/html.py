@@ -20,8 +20,8 @@ from exitpoll.data.batching import Text
 from exitpoll.decide.analysis import disagreement
 from exitpoll.decide.compare import compare
 from exitpoll.decide.evaluate import evaluate
-from exitpoll.decide.guarantee import labelled_by_full_model
 from exitpoll.decide.policy import Policy
+from exitpoll.decide.scoring import to_score
 from exitpoll.decide.sweep import sweep
 from exitpoll.decide.trace import Trace
 from exitpoll.errors import InputError, check_installed
@@ -102,7 +102,7 @@ def build_report(
     if len(texts) != len(trace):
         raise InputError(f"the trace is of {len(trace)} texts, and {len(texts)} were read")
     check_requirements()
-    scored = trace if trace.labels is not None else labelled_by_full_model(trace)
+    scored = to_score(trace).trace
     return Report(
         name=name,
         label_names=label_names,
@@ -110,7 +110,7 @@ def build_report(
         trace=trace,
         scored=scored,
         texts=texts,
-        comparison=compare(scored, sweep(scored)),
+        comparison=compare(trace, sweep(trace)),
         evaluation=evaluate(trace, policy),
         notes=notes,
         benchmark=benchmark,

@@ -11,9 +11,9 @@ from numpy.typing import NDArray
 
 from exitpoll.decide.bootstrap import INTERVAL
 from exitpoll.decide.fitting import candidates
-from exitpoll.decide.guarantee import full_answers
 from exitpoll.decide.metrics import REGRESSION, agreement, metric_named
 from exitpoll.decide.policy import Policy
+from exitpoll.decide.scoring import full_answers
 from exitpoll.decide.strategies import members, strategy_named
 from exitpoll.decide.sweep import Curve, best_point
 from exitpoll.decide.trace import Trace
@@ -110,7 +110,7 @@ def _open(policy: Policy, exits: int, curves: Sequence[Curve]) -> _Opened | None
 def _opened(policy: Policy, exits: int) -> _Opened | None:
     """Take the threshold out of a policy that has one; None where several would have to be moved."""
     free, levels = replace(policy, threshold=None), policy.levels(exits)
-    sign = strategy_named(policy.strategy).sign
+    sign = strategy_named(policy.strategy).sign_for(policy.problem_type)
     combined = list(members(policy.settings))
     if not combined and np.ptp(levels) > 0:
         return _Opened(free, "all thresholds, moved by", sign, 0.0, levels)
@@ -120,7 +120,7 @@ def _opened(policy: Policy, exits: int) -> _Opened | None:
     if policy.threshold != 1 or policy.fallback != "head":
         return None  # it counts how many fire
     settings = {**policy.settings, "policies": [*others, {**last, "threshold": None}]}
-    sign = strategy_named(last["strategy"]).sign
+    sign = strategy_named(last["strategy"]).sign_for(policy.problem_type)
     return _Opened(replace(free, settings=settings), f"threshold of {last['strategy']}", sign, sign * last["threshold"])
 
 

@@ -10,9 +10,15 @@ import numpy as np
 from exitpoll.benchmark.timing import Gain, Ratio
 from exitpoll.decide.bootstrap import Estimate, estimate_share
 from exitpoll.decide.certificate import Guarantee
-from exitpoll.decide.evaluate import Evaluation
+from exitpoll.decide.evaluate import Evaluation, Verdict
 from exitpoll.decide.policy import Policy
 from exitpoll.report.wording import percent
+
+_VERDICTS: dict[Verdict, tuple[str, str]] = {
+    "held": ("held", "good"),
+    "broken": ("broken", "bad"),
+    "too few texts": ("too few texts to tell", "open"),
+}
 
 
 @dataclass(frozen=True)
@@ -76,7 +82,7 @@ def _guarantee(evaluation: Evaluation, policy: Policy) -> Tile:
     title, check, certificate = "Guarantee", evaluation.guarantee, policy.certificate
     if check is not None:
         measured = f"measured here: {points(check.measured.value)} %, 95 % interval {_interval(check.measured)}"
-        verdict, mood = ("held", "good") if check.held else ("broken", "bad")
+        verdict, mood = _VERDICTS[check.verdict]
         return Tile(title, [(verdict, str(check.guarantee))], [measured], mood)
     if certificate is None:
         return Tile(title, [("none", "the policy was never calibrated")])

@@ -10,15 +10,22 @@ import numpy as np
 
 from exitpoll.decide.certificate import Certificate, Guarantee, Nearest, Source
 from exitpoll.decide.compare import SPEEDUPS, Comparison
-from exitpoll.decide.evaluate import Evaluation
+from exitpoll.decide.evaluate import Evaluation, Verdict
+from exitpoll.decide.metrics import REGRESSION
 from exitpoll.decide.policy import Policy
-from exitpoll.decide.strategies import members
+from exitpoll.decide.scoring import AGREEMENT
+from exitpoll.decide.strategies import STATIC, members
 from exitpoll.decide.sweep import best_point
 from exitpoll.decide.trace import Trace
 
 if TYPE_CHECKING:
     from exitpoll.export.export import Exported
 
+_VERDICTS: dict[Verdict, str] = {
+    "held": "the guarantee held on these texts",
+    "broken": "the guarantee did NOT hold on these texts",
+    "too few texts": "these texts are too few to tell whether the guarantee held",
+}
 WORTH_A_NOTE = 0.005  # loss of an export: half a point
 
 
@@ -33,6 +40,8 @@ def _describe_policy(policy: Policy) -> str:
         return f"{policy.name}, never exits early"
     if any(members(policy.settings)):
         return policy.name
+    if policy.strategy == STATIC and isinstance(policy.threshold, int | float):
+        return f"{policy.name}, exit {max(math.ceil(policy.threshold), 1)}"
     if isinstance(policy.threshold, int | float):
         return f"{policy.name}, threshold {policy.threshold:.4g}"
     return f"{policy.name}, one threshold per exit"
@@ -62,7 +71,48 @@ def describe_calibration(policy: Policy, texts: str = "these texts") -> list[str
         f"guarantee: {certificate.goal}",
         *_describe_risk(certificate, certificate.goal),
         *_describe_score(certificate, texts),
+        *_describe_static(certificate),
+        *_describe_search(certificate),
+        *_note_trained_on(certificate),
     ]
+
+
+def _describe_static(certificate: Certificate) -> list[str]:
+    """Name the smaller model that a policy is, where all texts leave at one exit, or that beats it."""
+    layer, static, score = None, certificate.static, certificate.score
+    if certificate.profile is not None:
+        layer, last = certificate.profile.only_layer, max(certificate.profile.depths)
+        if layer == last:
+            return ["no text exits early: this is the full model"]
+    if layer is not None:
+        return [f"every text exits at layer {layer}: this is a static model of {layer} layers"]
+    if static is None or score is None or static.score <= score:
+        return []
+    return [
+        f"note: a static model of {static.layer} layers is better: {certificate.metric} {percent(static.score)} % at "
+        f"{static.speedup:.2f} × in layers; the strategies best and static take it"
+    ]
+
+
+def _describe_search(certificate: Certificate) -> list[str]:
+    """Describe what the texts were used for, where a strategy was to be chosen."""
+    texts, searched_on, fixed = certificate.texts, certificate.searched_on, certificate.fixed
+    if fixed is not None and searched_on is None:
+        return [f"{texts} texts are too few to search on half of them: {fixed}, fixed beforehand, was tested on all"]
+    if fixed is not None:
+        return [
+            f"{fixed}, fixed beforehand, was tested on all {texts} texts and is faster than what a search on "
+            f"{searched_on} of them could prove on the others"
+        ]
+    return [] if searched_on is None else [f"searched on {searched_on} texts, and tested on {texts} others"]
+
+
+def _note_trained_on(certificate: Certificate) -> list[str]:
+    """Warn if a calibration rests on texts that the model was trained on."""
+    share = certificate.trained_on
+    if not share:
+        return []
+    return [f"note: the model was trained on {percent(share)} % of the calibration texts, which makes figures too good"]
 
 
 def _describe_goal(policy: Policy, certificate: Certificate, texts: str) -> list[str]:
@@ -73,7 +123,9 @@ def _describe_goal(policy: Policy, certificate: Certificate, texts: str) -> list
     return [
         f"{_describe_policy(policy)}: {reached} (goal: {certificate.goal})",
         *_describe_score(certificate, texts),
+        *_describe_static(certificate),
         f"chosen on {texts} and not guaranteed for others: exitpoll evaluate measures it on held-out texts",
+        *_note_trained_on(certificate),
     ]
 
 
@@ -125,11 +177,19 @@ def verdict(evaluation: Evaluation, policy: Policy) -> list[str]:
     """
     if policy.threshold is None:
         return [f"the policy never exits early{_reason(policy.certificate)}"]
-    lines = [f"policy: {_describe_policy(policy)}", *_check_guarantee(evaluation, policy.certificate)]
+    lines = [f"policy: {_describe_policy(policy)}", *_check_guarantee(evaluation, policy)]
     check, ours = evaluation.guarantee, evaluation.rows[0]
     if (check is None or check.guarantee.risk != "disagreement") and not np.isnan(ours.differs):
         lines.append(f"{percent(ours.differs)} % of answers differ from the full model's")
-    return lines
+    return [*lines, *_note_one_exit(evaluation)]
+
+
+def _note_one_exit(evaluation: Evaluation) -> list[str]:
+    """Name the smaller model that a policy is, where all texts leave at one exit."""
+    used = [layer for layer, count in evaluation.depths.items() if count]
+    if len(used) > 1 or used[0] == max(evaluation.depths):
+        return []
+    return [f"every text exits at layer {used[0]}: this is a static model of {used[0]} layers"]
 
 
 def _reason(certificate: Certificate | None) -> str:
@@ -139,18 +199,47 @@ def _reason(certificate: Certificate | None) -> str:
     return f": no guarantee is possible that {certificate.goal}"
 
 
-def _check_guarantee(evaluation: Evaluation, certificate: Certificate | None) -> list[str]:
+def _check_guarantee(evaluation: Evaluation, policy: Policy) -> list[str]:
     """Describe whether a guarantee held, or why that is not known."""
-    check = evaluation.guarantee
+    check, certificate = evaluation.guarantee, policy.certificate
     if check is not None:
         low, high = percent(check.measured.low), percent(check.measured.high)
         return [
-            f"the guarantee {'held' if check.held else 'did NOT hold'} on these texts: {check.guarantee}",
+            f"{_VERDICTS[check.verdict]}: {check.guarantee}",
             f"measured here: {_describe_loss(check.guarantee, check.measured.value)} (95 % interval {low} to {high})",
         ]
     if certificate is not None and certificate.guarantee is not None:
         return [f"its guarantee cannot be checked on texts without labels: {certificate.guarantee}"]
+    if policy.problem_type == REGRESSION:
+        return ["it guarantees nothing: guarantees are for classes"]
     return ["it guarantees nothing: calibrate with --max-disagreement or --max-accuracy-drop for a guarantee"]
+
+
+def note_shift(evaluation: Evaluation) -> list[str]:
+    """Warn if texts differ from the calibration texts.
+
+    Args:
+        evaluation: What was measured on them.
+
+    Returns:
+        A line, or none.
+    """
+    return [] if evaluation.shift is None else [f"note: {evaluation.shift}"]
+
+
+def note_trained_on(trace: Trace) -> list[str]:
+    """Warn if the model was trained on some texts.
+
+    Args:
+        trace: A trace of the texts.
+
+    Returns:
+        A line, or none.
+    """
+    share = trace.trained_on
+    if not share:
+        return []
+    return [f"note: the model was trained on {percent(share)} % of these texts, which makes figures too good"]
 
 
 def note_same_texts(policy: Policy, about: Mapping[str, object]) -> list[str]:
@@ -202,7 +291,13 @@ def describe_best(comparison: Comparison) -> list[str]:
         if best is not None:
             curve, point = best
             reached = f"{percent(float(curve.score[point]))} at {curve.speedup[point]:.2f}×"
-            lines.append(f"best at ≥ {speedup:g}×: {reached}, {_describe_policy(curve.policy_at(point))}")
+            described = f"{reached}, {_describe_policy(curve.policy_at(point))}"
+            static = comparison.best_static_exit(speedup)
+            if static is not None and static.score > curve.score[point]:
+                described = f"{percent(static.score)} at {static.speedup:.2f}×, every text exits at {static.name}"
+            lines.append(f"best at ≥ {speedup:g}×: {described}")
+    if comparison.metric == AGREEMENT:
+        lines.append("these texts have no labels: scores are the agreement with the full model")
     return [*lines, "settings and thresholds were picked on these same texts: report scores on held-out texts"]
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+
 import numpy as np
 import pytest
 
@@ -59,6 +61,39 @@ def test_no_guarantee_is_possible(recorded, run, tmp_path):
     assert Policy.load(tmp_path / "p.json") == Policy("votes", 1.5)
 
 
+def test_the_policy_is_written_before_anything_is_printed(recorded, run, tmp_path, monkeypatch):
+    """Nobody may read on, as in `| head -1`, and what was printed must be true."""
+    from exitpoll.cli.verbs import calibrate as verb
+
+    def closed(*lines):
+        raise SystemExit(141)
+
+    monkeypatch.setattr(verb, "say", closed)
+    arguments = ("--trace", recorded / "calibration.safetensors", "--out", tmp_path / "p.json", "--speedup", "1.5")
+    code, _, _ = run("calibrate", recorded / "model", *arguments)
+    assert code == 141
+    assert Policy.load(tmp_path / "p.json").certificate.speedup >= 1.5
+
+
+def test_json(recorded, run, tmp_path):
+    arguments = ("--trace", recorded / "calibration.safetensors", "--out", tmp_path / "p.json", "--speedup", "1.5")
+    code, out, err = run("calibrate", recorded / "model", *arguments, "--json")
+    assert code == 0, err
+    assert json.loads(out) == json.loads((tmp_path / "p.json").read_text())
+
+
+def test_training_texts(recorded, refused, run, tmp_path):
+    arguments = ("--data", recorded / "data", "--split", "train", "--out", tmp_path / "t")
+    assert run("record", recorded / "model", *arguments)[0] == 0
+    goal = ("--trace", tmp_path / "t", "--speedup", "1.5", "--out", tmp_path / "p.json")
+    refused("this trace is of the training split", "calibrate", recorded / "model", *goal)
+    code, out, err = run("calibrate", recorded / "model", *goal, "--allow-training-texts")
+    assert code == 0, err
+    assert "the model was trained on 100.0 % of the calibration texts" in out
+    _, out, _ = run("evaluate", recorded / "model", "--trace", tmp_path / "t", "--policy", tmp_path / "p.json")
+    assert "the model was trained on 100.0 % of these texts" in out
+
+
 class TestRefusals:
     @pytest.fixture
     def rejected(self, refused, recorded):
@@ -74,7 +109,8 @@ class TestRefusals:
         rejected('Invalid value "guess"', "--strategy", "guess", "--speedup", "2")
 
     def test_too_few_texts(self, rejected):
-        rejected("5990 or more are needed", "--max-disagreement", "0.001")
+        rejected("2995 or more are needed", "--max-disagreement", "0.001")
+        rejected("5990 or more are needed", "--max-disagreement", "0.001", "--strategy", "learned")
         for limit in ("1e-9", "1e-300"):
             rejected("or more are needed", "--max-disagreement", limit)
 

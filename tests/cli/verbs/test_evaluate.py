@@ -7,7 +7,7 @@ import json
 import numpy as np
 import pytest
 
-from exitpoll import Policy, Trace
+from exitpoll import Guarantee, Policy, Trace
 from exitpoll.files import write_json
 from tests.samples import certified
 from tests.tiny import toy_rows, write_tsv
@@ -43,6 +43,40 @@ def test_calibrate_then_evaluate(recorded, model, run, tmp_path):
     assert by_trace == out.split("wrote")[0]
     code, out, _ = run("evaluate", model, "--trace", recorded / "calibration.safetensors")
     assert "calibrated on this very split, data calibration" in out
+
+
+@pytest.mark.parametrize(("limit", "code"), [(0.9, 0), (0.01, 3), (1e-9, 1)])
+def test_the_exit_code_tells_the_verdict(recorded, run, tmp_path, limit, code):
+    Policy("margin", 0.01, certificate=certified(Guarantee(at_most=limit))).save(tmp_path / "p.json")
+    test = Trace.load(recorded / "test.safetensors")
+    logits = np.array(test.logits)
+    logits[:] = 9 * np.eye(3)[0]
+    logits[0, -1] = 9 * np.eye(3)[1]  # one text leaves with another answer
+    Trace(logits, np.array(test.labels), test.exit_layers, test.about).save(tmp_path / "t")
+    arguments = ("--trace", tmp_path / "t", "--policy", tmp_path / "p.json")
+    assert run("evaluate", recorded / "model", *arguments)[0] == 0
+    assert run("evaluate", recorded / "model", *arguments, "--check")[0] == code
+
+
+def test_texts_that_differ_from_the_calibration_texts(recorded, run, tmp_path):
+    calibration, test = (Trace.load(recorded / f"{split}.safetensors") for split in ("calibration", "test"))
+    goal = ("--trace", recorded / "calibration.safetensors", "--speedup", "1.5", "--out", tmp_path / "p.json")
+    assert run("calibrate", recorded / "model", *goal)[0] == 0
+    profile = Policy.load(tmp_path / "p.json").certificate.profile
+    assert profile.texts == len(calibration)
+    arguments = ("--policy", tmp_path / "p.json")
+    _, out, _ = run("evaluate", recorded / "model", "--trace", recorded / "test.safetensors", *arguments)
+    assert "differ from the calibration texts" not in out
+    Trace(0 * np.array(test.logits), np.array(test.labels), test.exit_layers, test.about).save(tmp_path / "t")
+    _, out, _ = run("evaluate", recorded / "model", "--trace", tmp_path / "t", *arguments)
+    assert "note: these 120 texts differ from the calibration texts in " in out
+
+
+def test_json(recorded, run, margin, tmp_path):
+    arguments = ("--trace", recorded / "test.safetensors", *margin, "--out", tmp_path / "e.json", "--json")
+    code, out, err = run("evaluate", recorded / "model", *arguments)
+    assert code == 0, err
+    assert json.loads(out)["texts"] == 120
 
 
 def test_by_group(recorded, run, margin):
@@ -92,12 +126,23 @@ def test_logits_that_are_not_finite_are_reported(recorded, run, tmp_path, margin
 
 
 class TestRefusals:
+    def test_nothing_to_check(self, refused, run, recorded, margin, tmp_path):
+        arguments = ("--trace", recorded / "test.safetensors", *margin, "--check")
+        refused("this policy guarantees nothing that --check could check", "evaluate", recorded / "model", *arguments)
+        test = Trace.load(recorded / "test.safetensors")
+        Trace(np.array(test.logits), None, test.exit_layers, test.about).save(tmp_path / "t")
+        Policy("margin", 0.5, certificate=certified(Guarantee("accuracy"))).save(tmp_path / "p.json")
+        arguments = ("--trace", tmp_path / "t", *margin, "--check")
+        code, _, err = run("evaluate", recorded / "model", *arguments)
+        assert code == 2
+        assert "cannot be checked on texts without labels" in err
+
     @pytest.fixture
     def rejected(self, refused, recorded, tmp_path):
         """Check that an evaluation on the trace of the test split is refused, by a policy of these values."""
 
         def check(message, policy, *arguments):
-            write_json(tmp_path / "p.json", {"version": 2} | policy)
+            write_json(tmp_path / "p.json", {"version": 3} | policy)
             trace = ("--trace", recorded / "test.safetensors", "--policy", tmp_path / "p.json")
             refused(message, "evaluate", recorded / "model", *trace, *arguments)
 
@@ -115,8 +160,8 @@ class TestRefusals:
     @pytest.mark.parametrize(
         ("certificate", "message"),
         [
-            ({"version": 2, "goal": []}, "the goal of the certificate must be names with values"),
-            ({"version": 2, "goal": {"kind": "guarantee", "risk": "x"}}, "risk 'x' is unknown"),
+            ({"version": 3, "goal": []}, "the goal of the certificate must be names with values"),
+            ({"version": 3, "goal": {"kind": "guarantee", "risk": "x"}}, "risk 'x' is unknown"),
             ("x", "must be names with values"),
         ],
     )

@@ -72,6 +72,24 @@ def test_beside_the_trace_and_without_matplotlib(recorded, run, tmp_path, monkey
     assert (tmp_path / "test-sweep" / "curves.json").exists()
 
 
+def test_a_trace_without_labels_is_scored_by_agreement(recorded, run, tmp_path):
+    test = Trace.load(recorded / "test.safetensors")
+    Trace(np.array(test.logits), None, test.exit_layers, test.about).save(tmp_path / "t")
+    code, out, err = run("sweep", tmp_path / "t", "--strategies", "margin", "static", "--out", tmp_path / "s")
+    assert code == 0, err
+    assert "best agreement in % on 120 texts; full model 100.0" in out
+    assert "these texts have no labels: scores are the agreement with the full model" in out
+    assert json.loads((tmp_path / "s" / "curves.json").read_text())["metric"] == "agreement"
+    assert run("sweep", tmp_path / "t", "--strategies", "static", "--out", tmp_path / "s")[0] == 0
+
+
+def test_json(recorded, run, tmp_path):
+    arguments = ("--strategies", "margin", "--out", tmp_path / "s", "--json")
+    code, out, err = run("sweep", recorded / "test.safetensors", *arguments)
+    assert code == 0, err
+    assert json.loads(out)["best"] == json.loads((tmp_path / "s" / "curves.json").read_text())["best"]
+
+
 class TestRefusals:
     def test_traces(self, refused, recorded, tmp_path):
         whole = (recorded / "test.safetensors").read_bytes()
@@ -84,10 +102,10 @@ class TestRefusals:
         refused("does not exist", "sweep", tmp_path / "none")
         refused("is a folder", "sweep", tmp_path)
 
-    def test_a_trace_without_labels(self, refused, recorded, tmp_path):
+    def test_a_metric_of_a_trace_without_labels(self, refused, recorded, tmp_path):
         test = Trace.load(recorded / "test.safetensors")
         Trace(np.array(test.logits), None, test.exit_layers, test.about).save(tmp_path / "t")
-        refused("a sweep needs labels, and this trace has none", "sweep", tmp_path / "t")
+        refused("metric 'accuracy' needs labels, and this trace has", "sweep", tmp_path / "t", "--metric", "accuracy")
 
     def test_unknown_strategies_and_metrics(self, refused, recorded):
         trace = recorded / "test.safetensors"

@@ -55,7 +55,8 @@ def bench(
         batch_sizes: The batch sizes to time; 1, 8, 32 and 128 by default.
         rounds: How often everything is timed; the fastest round counts.
         threads: How many threads to use.
-        device: Where to run torch; on another device than the CPU, exports are not timed, which run on the CPU.
+        device: Where to run torch: cpu, cuda, …; auto takes a GPU where there is one. On another device
+            than the CPU, exports are not timed, which run on the CPU.
         compiled: Time torch.compile too, which needs a C++ compiler and takes minutes.
         out: The folder for bench.json and bench.png; none by default.
         as_json: Print the result as JSON.

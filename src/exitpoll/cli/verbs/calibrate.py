@@ -27,6 +27,7 @@ def calibrate(
     confidence: Annotated[float, IN_GOAL] = 0.95,
     metric: MetricName | None = None,
     seed: Annotated[int, IN_METHOD] = 0,
+    allow_training_texts: Annotated[bool, IN_DATA] = False,
     out: OptionalOut = None,
     as_json: AsJson = False,
 ) -> None:
@@ -40,8 +41,8 @@ def calibrate(
     Args:
         model: The model folder.
         trace: A trace of its calibration split.
-        strategy: The strategy to calibrate; best searches all of them.
-        speedup: Goal: the best score at this speed-up in layers.
+        strategy: The strategy to calibrate; best searches all of them, and static exits.
+        speedup: Goal: the best score at this speed-up in layers, or as little above it as thresholds allow.
         latency_ms: Goal: the best score within this many milliseconds per text on average, one text at a time.
         max_disagreement: Goal: the fastest policy that is guaranteed to answer as the full model does on all but this
             share of texts; 0.01 is one text in a hundred. Needs no labels.
@@ -50,6 +51,7 @@ def calibrate(
         confidence: The confidence of the guarantee.
         metric: The metric to score by, for a speed-up or latency; the task's by default.
         seed: Seed of the random halves of the texts, one to search on and one to certify on.
+        allow_training_texts: Calibrate on texts that the model was trained on, which makes every figure too good.
         out: Where to write the policy, if not in the model folder.
         as_json: Print the result as JSON.
     """
@@ -75,35 +77,31 @@ def calibrate(
         confidence=confidence,
         metric=metric,
         seed=seed,
+        allow_training_texts=allow_training_texts,
     )
+    written = _write(policy, Path(model), out)  # before anything is printed: nobody may read on, as in `| head -1`
     say(*describe_calibration(policy))
     show_result(policy.to_dict())
     if recorded.about.get("split") == "test":
         remark("note: this is a test split; keep it for exitpoll evaluate")
-    remark(*note_not_finite(recorded))
+    remark(*note_not_finite(recorded), *written)
     if policy.threshold is None:
-        _keep_or_write(policy, out)
         sys.exit(1)
-    _write(policy, Path(model), out)
 
 
-def _write(policy: Policy, model_folder: Path, out: Path) -> None:
-    """Write a policy, and update the model card if it is the model's own."""
+def _write(policy: Policy, model_folder: Path, out: Path) -> list[str]:
+    """Write a policy, but not one that never exits early over another; return what was done, as lines."""
     from exitpoll.models.card import write_card
     from exitpoll.models.folder import exports_of, policy_path
 
+    if policy.threshold is None and out.exists():
+        return [f"kept {out} as it was"]
     policy.save(out)
+    if policy.threshold is None:
+        return [f"wrote {out}, a policy that never exits early"]
+    lines = []
     if out.resolve() == policy_path(model_folder).resolve():
         write_card(model_folder)
         for export in exports_of(model_folder):
-            remark(f"{export} keeps the policy it has: exitpoll export {model_folder} --overwrite renews it")
-    remark(f"wrote {out}")
-
-
-def _keep_or_write(policy: Policy, out: Path) -> None:
-    """Write a policy that never exits early, unless there is one already."""
-    if out.exists():
-        remark(f"kept {out} as it was")
-        return
-    policy.save(out)
-    remark(f"wrote {out}, a policy that never exits early")
+            lines.append(f"{export} keeps the policy it has: exitpoll export {model_folder} --overwrite renews it")
+    return [*lines, f"wrote {out}"]

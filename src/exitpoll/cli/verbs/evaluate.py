@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Annotated
 
 from exitpoll.cli.console import notes_of, print_as_json, quieten_transformers, remark, show_evaluation, show_result
-from exitpoll.cli.groups import IN_DATA
+from exitpoll.cli.groups import IN_DATA, IN_OUTPUT
 from exitpoll.cli.options import (
     AsJson,
     BatchSize,
@@ -21,7 +22,10 @@ from exitpoll.cli.options import (
 )
 from exitpoll.errors import InputError
 
+EXIT_CODES = {"held": 0, "broken": 1, "too few texts": 3}  # with --check
+
 if TYPE_CHECKING:
+    from exitpoll.decide.evaluate import Evaluation
     from exitpoll.decide.policy import Policy
     from exitpoll.decide.trace import Trace
     from exitpoll.engine.inputs import Split
@@ -41,10 +45,13 @@ def evaluate(
     batch_size: BatchSize = 64,
     out: OptionalOut = None,
     as_json: AsJson = False,
+    check: Annotated[bool, IN_OUTPUT] = False,
 ) -> None:
     """Measure a calibrated model on held-out texts.
 
-    Prints the score with its interval, the speed-up in layers, where texts exit, and whether the guarantee held.
+    Prints the score with its interval, the speed-up in layers, where texts exit, and whether the guarantee held: by the
+    95 % interval of the measured risk it held, was broken, or the texts are too few to tell. With --check the exit code
+    is 0, 1 or 3 for these.
 
     Example: exitpoll evaluate trec-bert --data trec
 
@@ -60,6 +67,7 @@ def evaluate(
         batch_size: Texts in a batch.
         out: A JSON file for all numbers.
         as_json: Print the result as JSON.
+        check: Exit with 0 if the guarantee held, 1 if it was broken, 3 if the texts are too few to tell.
     """
     from exitpoll.cli.traces import load_trace
     from exitpoll.decide.evaluate import evaluate as evaluate_trace
@@ -67,7 +75,7 @@ def evaluate(
     from exitpoll.engine.loading import source_of
     from exitpoll.files import check_replaceable, write_json
     from exitpoll.models.folder import policy_path
-    from exitpoll.report.wording import note_not_finite, note_same_texts
+    from exitpoll.report.wording import note_not_finite, note_same_texts, note_shift, note_trained_on
 
     print_as_json(as_json)
     if (data is None) == (trace is None):
@@ -78,6 +86,8 @@ def evaluate(
         check_replaceable(out, "rows", "evaluation")
     quieten_transformers()
     chosen, groups = Policy.load(policy or policy_path(model)), None
+    if check and (chosen.certificate is None or chosen.certificate.guarantee is None):
+        raise InputError("this policy guarantees nothing that --check could check")
     if trace is not None:
         recorded = load_trace(trace, model, source_of(model))
     else:
@@ -88,9 +98,19 @@ def evaluate(
         write_json(out, evaluation.to_dict())
     show_evaluation(evaluation, chosen)
     show_result(evaluation.to_dict())
-    remark(*note_same_texts(chosen, recorded.about), *note_not_finite(recorded))
+    remark(*note_shift(evaluation), *note_same_texts(chosen, recorded.about))
+    remark(*note_trained_on(recorded), *note_not_finite(recorded))
     if out is not None:
         remark(f"wrote {out}")
+    if check:
+        sys.exit(_exit_code(evaluation))
+
+
+def _exit_code(evaluation: Evaluation) -> int:
+    """Return the exit code that tells whether the guarantee held."""
+    if evaluation.guarantee is None:
+        raise InputError("the guarantee of this policy cannot be checked on texts without labels")
+    return EXIT_CODES[evaluation.guarantee.verdict]
 
 
 def _record(

@@ -47,7 +47,8 @@ def export(
             again, and the cost of int8 is measured. Without data, an int8 export has no policy.
         split: Which split of the data; all takes a file as it is, with labels or without.
         reading: Which columns to read.
-        device: Where to run the model on the data; the export itself runs on the CPU.
+        device: Where to run the model on the data: cpu, cuda, …; auto takes a GPU where there is one. The export itself
+            runs on the CPU.
         overwrite: Replace an older export.
         as_json: Print the result as JSON.
     """

@@ -59,7 +59,7 @@ def predict(
         pair_column: The column of the second text of a pair.
         batch_size: Texts in a batch, at most.
         threads: How many threads to use.
-        device: Where to run the model.
+        device: Where to run the model: cpu, cuda, cuda:1, mps …; auto takes a GPU where there is one.
         on_error: What to do with a row that cannot be read: stop, or skip it and write the reason to the column error.
         resume: Continue a job that was interrupted.
         overwrite: Replace an older output.

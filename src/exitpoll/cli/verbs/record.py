@@ -45,7 +45,7 @@ def record(
         split: Which split of the data; "all" reads a file as it is, with labels or without.
         reading: Which columns to read.
         batch_size: Texts in a batch.
-        device: Where to run the model.
+        device: Where to run the model: cpu, cuda, cuda:1, mps …; auto takes a GPU where there is one.
         overwrite: Replace an older trace.
         as_json: Print what was recorded as JSON.
     """

@@ -54,7 +54,7 @@ def report(
         policy: Another policy than the model's own.
         reading: Which columns to read.
         batch_size: Texts in a batch.
-        device: Where to run the model.
+        device: Where to run the model: cpu, cuda, cuda:1, mps …; auto takes a GPU where there is one.
         out: The folder for report.html and its figures; report in the model folder by default.
     """
     from exitpoll.cli.traces import load_trace, record_texts

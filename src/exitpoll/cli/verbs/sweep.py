@@ -27,7 +27,7 @@ def sweep(
     Example: exitpoll sweep trec.calibration.safetensors
 
     Args:
-        trace: A trace with labels.
+        trace: A trace; without labels, scores are the agreement with the full model.
         strategies: The strategies to compare; all by default.
         ks: The exponents of votes and soft_votes; 0, 0.25, 0.5 and 0.75 by default.
         metric: The metric to score by; the task's by default.
