@@ -97,7 +97,7 @@ class TestTrain:
         [note] = [note for note in trained.notes if "scores better than the last, after layer 3" in note]
         best = trained.calibration_scores.index(max(trained.calibration_scores))
         assert f"{100 * trained.test_scores[best]:.1f} against {100 * trained.test_scores[-1]:.1f} on the test" in note
-        assert note.endswith(f"the best static model has {best + 1} layers")
+        assert note.endswith(f"the best static depth is {best + 1} layers")
         assert note in (tmp_path / "m" / "README.md").read_text()
 
     @pytest.mark.parametrize("method", METHODS)

@@ -206,7 +206,7 @@ def _notes_on(job: Job, digest: TextDigest) -> Iterator[str]:
     config = job.model.config
     yield from name_labels(job.model, job.tokenizer, job.splits, job.train)
     if job.train.labels is None:
-        yield f"the texts have no labels: scores are agreement with the last exit, after layer {config.exit_layers[-1]}"
+        yield f"without labels, scores are agreement with the last exit, after layer {config.exit_layers[-1]}"
         if config.problem_type != REGRESSION and are_unnamed(config.id2label):
             yield f"the classifier does not name its classes: they stay {', '.join(config.id2label.values()):.60}"
     if config.native_head:
@@ -257,7 +257,7 @@ def _best_exit_notes(job: Job, scores: Mapping[str, SplitScores]) -> Iterator[st
             f"the exit after layer {layers[best]} scores better than the last, after layer {layers[-1]}: "
             f"{100 * calibration[best]:.1f} against {100 * calibration[-1]:.1f} on the calibration split, "
             f"{100 * test[best]:.1f} against {100 * test[-1]:.1f} on the test split; "
-            f"the best static model has {layers[best]} layers"
+            f"the best static depth is {layers[best]} layers"
         )
 
 
