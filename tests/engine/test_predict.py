@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 from pyarrow import Table, output_stream, parquet
 
-from exitpoll import Engine, InputError, Policy
+from exitpoll import Engine, InputError, Policy, Texts, calibrate, record
 from exitpoll.data import readers, writers
 from exitpoll.engine import jobs, predict
 from exitpoll.engine.predict import predict_file, predict_lines
@@ -341,6 +341,32 @@ class TestErrors:
         with pytest.raises(InputError, match="is the input; choose another output"):
             predict_file(engine, path, tmp_path / "." / "in.tsv")
         assert path.read_text() == before
+
+
+@pytest.fixture(scope="module")
+def calibrated(engine, tmp_path_factory):
+    texts = Texts([row[0] for row in toy_rows(400, 11)])
+    trace = record(engine.model, texts, tmp_path_factory.mktemp("shift") / "trace")
+    return Engine(engine.model, calibrate(trace, "max_prob", speedup=1.2))
+
+
+class TestShift:
+    """Texts that differ from those that the policy was calibrated on."""
+
+    def notes(self, engine, tmp_path, texts):
+        write_tsv(tmp_path / "in.tsv", [(text,) for text in texts], ("text",))
+        return predict_file(engine, tmp_path / "in.tsv", tmp_path / "out.csv").notes
+
+    def test_texts_like_those_of_the_calibration(self, calibrated, tmp_path):
+        assert self.notes(calibrated, tmp_path, [row[0] for row in toy_rows(400, 12)]) == ()
+
+    def test_longer_texts(self, calibrated, tmp_path):
+        [note] = self.notes(calibrated, tmp_path, [f"{row[0]} {row[0]}" for row in toy_rows(400, 12)])
+        assert note.startswith("these 400 texts differ from the calibration texts in ")
+        assert "length (mean " in note
+
+    def test_without_a_calibration_nothing_is_known(self, engine, tmp_path):
+        assert self.notes(engine, tmp_path, ["good film"] * 400) == ()
 
 
 def test_lines(engine):

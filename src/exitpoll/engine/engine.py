@@ -39,6 +39,7 @@ class Prediction:
             for a model of several labels; NaN, for regression.
         depth: The number of layers that were run.
         is_finite: False if logits were NaN or infinite, so that the prediction means nothing.
+        tokens: The number of tokens that were read.
         logits: The logits of the head that answered, (classes,).
         label_names: The labels, by class number.
     """
@@ -47,6 +48,7 @@ class Prediction:
     probability: float | dict[str, float]
     depth: int
     is_finite: bool = True
+    tokens: int = field(default=0, compare=False)
     logits: NDArray | None = field(default=None, compare=False)
     label_names: Sequence[str] = field(default=(), compare=False)
 
@@ -190,11 +192,11 @@ class Engine:
     def _predictions(self, departure: Departure) -> Iterator[tuple[int, Prediction]]:
         """Turn the answers of texts that leave together into predictions."""
         depth = self.runtime.exit_layers[departure.exit_number]
-        names = self.model.label_names
-        columns = (departure.numbers, departure.answer, departure.probability, departure.is_finite, departure.logits)
-        for number, answer, probability, is_finite, logits in zip(*columns, strict=True):
+        names, numbers, tokens = self.model.label_names, departure.numbers.tolist(), departure.lengths.tolist()
+        columns = (numbers, departure.answer, departure.probability, departure.is_finite, tokens, departure.logits)
+        for number, answer, probability, is_finite, length, logits in zip(*columns, strict=True):
             label, share = self._named(answer, probability)
-            yield int(number), Prediction(label, share, depth, bool(is_finite), logits, names)
+            yield number, Prediction(label, share, depth, bool(is_finite), length, logits, names)
 
     def _named(
         self, answer: NDArray, probability: NDArray

@@ -55,7 +55,8 @@ def record(
     model.check_process()
     runtime = model.runtime
     shapes: dict[str, tuple[tuple[int, ...], DTypeLike]] = {
-        "logits": ((len(texts), len(runtime.exit_layers), runtime.classes), np.float32)
+        "logits": ((len(texts), len(runtime.exit_layers), runtime.classes), np.float32),
+        "lengths": ((len(texts),), np.int64),
     }
     if texts.labels is not None:
         shapes["labels"] = (texts.labels.shape, texts.labels.dtype)
@@ -67,7 +68,9 @@ def record(
             done = 0
             for start in range(0, len(texts), SHARD):
                 tokens = model.tokenize(texts.select(np.arange(start, min(start + SHARD, len(texts)))))
-                for rows in batches(lengths_of(tokens), batch_size):
+                lengths = lengths_of(tokens)
+                arrays["lengths"][start : start + len(lengths)] = lengths
+                for rows in batches(lengths, batch_size):
                     arrays["logits"][start + rows] = exit_logits(runtime, pick(tokens, rows))
                     done += len(rows)
                     report(Progress("recording", done, len(texts)))
@@ -114,7 +117,8 @@ def record_in_memory(
     with tempfile.TemporaryDirectory() as scratch:
         path = Path(scratch) / "trace.safetensors"
         trace = record(model, texts, path, about=about, batch_size=batch_size, on_progress=on_progress)
-        return Trace(np.array(trace.logits), texts.labels, trace.exit_layers, trace.about)
+        lengths = None if trace.lengths is None else np.array(trace.lengths)
+        return Trace(np.array(trace.logits), texts.labels, trace.exit_layers, trace.about, lengths)
 
 
 def exit_logits(runtime: Runtime, tokens: Tokens) -> NDArray:
