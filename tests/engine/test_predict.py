@@ -436,6 +436,16 @@ def test_the_verb(run, model_folder, source, tmp_path, monkeypatch):
     assert json.loads(printed)["text"] == "good film"
 
 
+def test_the_verb_says_that_there_is_no_policy(run, model_folder, source, tmp_path, caplog):
+    run("predict", model_folder, "--data", source, "--out", tmp_path / "out.csv")
+    assert caplog.text.count(f"'{model_folder}' has no policy.json, so no text will exit early") == 1
+    caplog.clear()
+    Policy("max_prob", 0.5).save(tmp_path / "policy.json")
+    arguments = ("--data", source, "--out", tmp_path / "other.csv", "--policy", tmp_path / "policy.json")
+    run("predict", model_folder, *arguments)
+    assert "no policy.json" not in caplog.text
+
+
 def test_standard_input_is_answered_on_standard_output_alone(run, model_folder, tmp_path):
     code, _, error = run("predict", model_folder, "--data", "-", "--out", tmp_path / "out.csv")
     assert code == 2

@@ -102,6 +102,15 @@ def test_an_interrupted_recording_leaves_no_file(ready, tmp_path):
     assert list(tmp_path.iterdir()) == []
 
 
+def test_texts_in_a_list(ready, tmp_path):
+    trace = record(ready, list(TEXTS.first), tmp_path / "t")
+    np.testing.assert_array_equal(trace.logits, record(ready, TEXTS, tmp_path / "labelled").logits)
+    with pytest.raises(InputError, match="give a list of texts, not one text"):
+        record(ready, "good film", tmp_path / "t")
+    with pytest.raises(InputError, match="text 1 is empty"):
+        record(ready, ["good", ""], tmp_path / "t")
+
+
 def test_refusals(ready, tmp_path):
     with pytest.raises(InputError, match="no texts to record"):
         record(ready, Texts([]), tmp_path / "t")

@@ -85,6 +85,10 @@ class Engine:
             model: What `load_model` returns.
             policy: When to exit; by default never before the last exit.
         """
+        if not isinstance(model, LoadedModel):
+            raise InputError(f"model {model!r:.60} must be what load_model returns; Engine.load takes a folder")
+        if policy is not None and not isinstance(policy, Policy):
+            raise InputError(f"policy {policy!r:.60} must be a Policy; Policy.load reads one from a file")
         self.model, self.runtime = model, model.runtime
         self.policy = policy or Policy(threshold=None, problem_type=self.runtime.problem_type)
         if self.policy.problem_type != self.runtime.problem_type:
@@ -173,9 +177,13 @@ class Engine:
         """
         batch_size = to_integer("batch_size", batch_size)
         self.model.check_process()
-        scheduler = Scheduler(self.runtime, self.policy, batch_size, refill=refill)
+        scheduler = self._scheduler(batch_size, refill=refill)
         for departure in scheduler.run(self._batches(iterate_texts(texts), batch_size)):
             yield from self._predictions(departure)
+
+    def _scheduler(self, batch_size: int, *, refill: bool) -> Scheduler:
+        """Prepare a job."""
+        return Scheduler(self.runtime, self.policy, batch_size, refill=refill)
 
     def _batches(self, texts: Iterator[object], batch_size: int) -> Iterator[Batch]:
         """Tokenize a window of texts at a time and batch those of similar length, longest first."""

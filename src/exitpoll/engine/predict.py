@@ -46,8 +46,8 @@ class Summary:
 
 def predict_file(
     engine: Engine,
-    source: Path,
-    out: Path,
+    source: str | Path,
+    out: str | Path,
     *,
     text_column: str | None = None,
     pair_column: str | None = None,
@@ -75,6 +75,7 @@ def predict_file(
     Returns:
         How many rows were predicted.
     """
+    source, out = Path(source), Path(out)
     _check_paths(source, out)
     stat = source.stat()
     identity = {

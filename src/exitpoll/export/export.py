@@ -62,8 +62,8 @@ class Exported:
 
 
 def export_model(
-    model: str,
-    to: Path,
+    model: str | Path,
+    to: str | Path,
     *,
     int8: bool = False,
     single_file: bool = False,
@@ -93,6 +93,7 @@ def export_model(
     Returns:
         What was written.
     """
+    model, to = str(model), Path(to)
     _check_place(Path(model), to)
     with locked(to, "export"), _work_folder(to) as work:
         check_free_for_model(to, overwrite=overwrite)
