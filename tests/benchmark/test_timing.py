@@ -6,6 +6,7 @@ import json
 import os
 import shutil
 import statistics
+import time
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -19,6 +20,7 @@ from exitpoll.benchmark.parts import break_down
 from exitpoll.benchmark.timing import Benchmark, ModelInRuntime, Timing, Way, benchmark, load_in_runtimes
 from exitpoll.cli.tables import benchmark_table
 from exitpoll.cli.verbs import bench
+from exitpoll.decide.incremental import Stepper
 from exitpoll.engine.record import record_in_memory
 from exitpoll.export.quantize import quantize
 from exitpoll.files import write_json
@@ -159,6 +161,19 @@ def test_a_breakdown_has_the_time_of_every_part(model):
     assert all(milliseconds >= 0 for milliseconds in breakdown.milliseconds.values())
     for part in ("tokenizing", "embedding", "layers", "heads", "decision"):
         assert breakdown.milliseconds[part] > 0
+
+
+def test_all_that_decides_is_timed_as_deciding(model, monkeypatch):
+    step = Stepper.step
+
+    def slow(*arguments):
+        time.sleep(0.002)
+        return step(*arguments)
+
+    monkeypatch.setattr(Stepper, "step", slow)
+    in_torch = load_in_runtimes(model)[0]
+    breakdown = break_down(in_torch.kind, in_torch.loaded, in_torch.policy, TEXTS, len(TEXTS))
+    assert breakdown.milliseconds["decision"] * len(TEXTS) > 2 * 2  # at two exits or more
 
 
 def test_refusals(model, model_folder):

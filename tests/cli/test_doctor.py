@@ -11,7 +11,7 @@ from importlib.metadata import version
 
 import pytest
 
-from exitpoll import Policy, Trace, calibrate
+from exitpoll import InputError, Policy, Trace, calibrate
 from exitpoll.cli.doctor import Level, examine, health_of
 from exitpoll.files import locked, read_json, write_json
 
@@ -160,3 +160,19 @@ def test_a_running_job_is_named_and_a_killed_one_told_apart(folder):
     write_json(folder.parent / "model.lock", lock | {"pid": gone.pid})
     [finding] = worst(folder, "leftovers", load_weights=False)
     assert "of a process that was killed" in finding.text
+
+
+JUNK = (None, 0, -1, 1e308, True, "", "x", [], [None], {}, {"a": None}, "\x1b[31m", 10**30)
+
+
+@pytest.mark.parametrize("name", ["config.json", "training.json", "policy.json", "onnx/exported.json"])
+def test_whatever_a_file_holds_there_are_findings(folder, name):
+    path = folder / name
+    content = read_json(path)
+    for key in content:
+        for junk in JUNK:
+            write_json(path, content | {key: junk})
+            try:
+                assert examine(folder, load_weights=False)
+            except InputError as error:
+                assert "is not an exitpoll model folder" in str(error)  # noqa: PT017

@@ -43,6 +43,15 @@ def test_the_policy_of_the_folder_is_used(folder):
     assert {prediction.depth for prediction in Engine.load(folder, policy=Policy())(TEXTS)} == {3}
 
 
+def test_an_engine_is_made_of_a_model_and_a_policy(folder):
+    for wrong in (str(folder), None):
+        with pytest.raises(InputError, match=r"must be what load_model returns; Engine.load takes a folder"):
+            Engine(wrong)
+    for make in (lambda policy: Engine(load_model(folder), policy), lambda policy: Engine.load(folder, policy=policy)):
+        with pytest.raises(InputError, match=r"policy 'policy.json' must be a Policy; Policy.load reads one"):
+            make("policy.json")
+
+
 def test_a_model_without_a_policy_says_so(folder, caplog):
     engine = Engine.load(folder)
     assert [record.message for record in caplog.records] == [

@@ -18,13 +18,13 @@ from tests.tiny import toy_rows
 
 ROOT = Path(__file__).parents[2]
 SHARED = """
-import signal, sys, time
+import sys, time
+from contextlib import nullcontext
 from pathlib import Path
 from exitpoll import Engine, Policy, Texts, record
 from exitpoll.engine import predict
 from tests.numbers_runtime import numbers_model
 
-signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # as the command line does
 predict.BLOCK = 8
 source, out = map(Path, sys.argv[1:])
 
@@ -38,8 +38,13 @@ def show(progress):
 PREDICT = (
     SHARED
     + """
-engine = Engine(numbers_model(), Policy("max_prob", 0.9))
-predict.predict_file(engine, source, out, resume=True, on_progress=show)
+from exitpoll.cli.main import main
+from exitpoll.data import bars
+
+bars.progress_bars = lambda console: nullcontext(show)
+Engine.load = classmethod(lambda cls, *_, **__: cls(numbers_model(), Policy("max_prob", 0.9)))
+sys.argv = ["exitpoll", "predict", "model", "--data", str(source), "--out", str(out), "--resume"]
+main()
 """
 )
 RECORD = (
@@ -64,25 +69,25 @@ def start(code, source, out):
 
 
 def run_until(code, source, out, row, sent):
-    """Start a job, and send it a signal when so many rows are done."""
+    """Start a job, and send it a signal when so many rows are done, if they ever are."""
     with start(code, source, out) as process:
         for line in process.stdout:
-            if int(line) >= row:
+            if line.strip().isdecimal() and int(line) >= row:
                 process.send_signal(sent)
                 break
     return process.returncode
 
 
-@pytest.mark.parametrize("sent", [signal.SIGKILL, signal.SIGTERM])
-def test_a_killed_prediction_resumes_without_a_lost_or_duplicated_row(source, tmp_path, sent):
+@pytest.mark.parametrize(("sent", "code"), [(signal.SIGKILL, -9), (signal.SIGTERM, 143), (signal.SIGINT, 130)])
+def test_a_killed_prediction_resumes_without_a_lost_or_duplicated_row(source, tmp_path, sent, code):
     out = tmp_path / "out.csv"
     for row in (8, 32):
-        assert run_until(PREDICT, source, out, row, sent) in (-sent, 143)
+        assert run_until(PREDICT, source, out, row, sent) == code
         assert not out.exists()
         assert (tmp_path / "out.csv.partial").exists()
-    engine = Engine(numbers_model(), Policy("max_prob", 0.9))
-    predict_file(engine, source, out, resume=True)
-    predict_file(engine, source, tmp_path / "whole.csv")
+        assert (tmp_path / "out.csv.lock").exists() == (sent == signal.SIGKILL)
+    assert run_until(PREDICT, source, out, 61, None) == 0
+    predict_file(Engine(numbers_model(), Policy("max_prob", 0.9)), source, tmp_path / "whole.csv")
     assert out.read_bytes() == (tmp_path / "whole.csv").read_bytes()
     assert {path.name for path in tmp_path.iterdir()} == {"in.jsonl", "out.csv", "whole.csv"}
 

@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 from pyarrow import Table, output_stream, parquet
 
-from exitpoll import Engine, InputError, Policy
+from exitpoll import Engine, InputError, Policy, Texts, calibrate, record
 from exitpoll.data import readers, writers
 from exitpoll.engine import jobs, predict
 from exitpoll.engine.predict import predict_file, predict_lines
@@ -343,6 +343,32 @@ class TestErrors:
         assert path.read_text() == before
 
 
+@pytest.fixture(scope="module")
+def calibrated(engine, tmp_path_factory):
+    texts = Texts([row[0] for row in toy_rows(400, 11)])
+    trace = record(engine.model, texts, tmp_path_factory.mktemp("shift") / "trace")
+    return Engine(engine.model, calibrate(trace, "max_prob", speedup=1.2))
+
+
+class TestShift:
+    """Texts that differ from those that the policy was calibrated on."""
+
+    def notes(self, engine, tmp_path, texts):
+        write_tsv(tmp_path / "in.tsv", [(text,) for text in texts], ("text",))
+        return predict_file(engine, tmp_path / "in.tsv", tmp_path / "out.csv").notes
+
+    def test_texts_like_those_of_the_calibration(self, calibrated, tmp_path):
+        assert self.notes(calibrated, tmp_path, [row[0] for row in toy_rows(400, 12)]) == ()
+
+    def test_longer_texts(self, calibrated, tmp_path):
+        [note] = self.notes(calibrated, tmp_path, [f"{row[0]} {row[0]}" for row in toy_rows(400, 12)])
+        assert note.startswith("these 400 texts differ from the calibration texts in ")
+        assert "length (mean " in note
+
+    def test_without_a_calibration_nothing_is_known(self, engine, tmp_path):
+        assert self.notes(engine, tmp_path, ["good film"] * 400) == ()
+
+
 def test_lines(engine):
     rows = [json.loads(line) for line in predict_lines(engine, io.StringIO("good film\n\nbad film\n"))]
     assert [row["text"] for row in rows] == ["good film", "bad film"]
@@ -408,6 +434,16 @@ def test_the_verb(run, model_folder, source, tmp_path, monkeypatch):
     code, printed, err = run("predict", model_folder, "--data", "-")
     assert code == 0, err
     assert json.loads(printed)["text"] == "good film"
+
+
+def test_the_verb_says_that_there_is_no_policy(run, model_folder, source, tmp_path, caplog):
+    run("predict", model_folder, "--data", source, "--out", tmp_path / "out.csv")
+    assert caplog.text.count(f"'{model_folder}' has no policy.json, so no text will exit early") == 1
+    caplog.clear()
+    Policy("max_prob", 0.5).save(tmp_path / "policy.json")
+    arguments = ("--data", source, "--out", tmp_path / "other.csv", "--policy", tmp_path / "policy.json")
+    run("predict", model_folder, *arguments)
+    assert "no policy.json" not in caplog.text
 
 
 def test_standard_input_is_answered_on_standard_output_alone(run, model_folder, tmp_path):

@@ -13,7 +13,7 @@ from tokenizers import normalizers, pre_tokenizers
 
 from exitpoll import EarlyExitModel, InputError, Texts, Trace, record
 from exitpoll.engine import record as record_module
-from exitpoll.engine.record import time_exits
+from exitpoll.engine.record import record_in_memory, time_exits
 from exitpoll.engine.torch_runtime import loaded_model
 from exitpoll.files import read_json
 from exitpoll.models.fingerprint import fingerprint_of
@@ -45,6 +45,7 @@ def test_a_trace_holds_the_logits_of_the_model(model, tokenizer, ready, tmp_path
             alone = model(**tokenizer(TEXTS.first[row], return_tensors="pt")).exit_logits[0]
             np.testing.assert_allclose(trace.logits[row], alone, atol=1e-5)
     np.testing.assert_array_equal(trace.labels, TEXTS.labels)
+    np.testing.assert_array_equal(trace.lengths, [len(tokenizer(text)["input_ids"]) for text in TEXTS.first])
     assert trace.exit_layers == [1, 2, 3]
 
 
@@ -59,6 +60,8 @@ def test_shards_do_not_change_the_logits(ready, tmp_path, monkeypatch):
         counting, TEXTS, tmp_path / "parts", on_progress=lambda progress: seen.append((progress.done, progress.total))
     )
     np.testing.assert_allclose(parts.logits, whole.logits, atol=1e-5)
+    np.testing.assert_array_equal(parts.lengths, whole.lengths)
+    np.testing.assert_array_equal(record_in_memory(ready, TEXTS).lengths, whole.lengths)
     assert asked == [4, 16, 16, 16, 2]  # one shard is in memory at a time
     assert seen == [(16, 50), (32, 50), (48, 50), (50, 50)]
 
@@ -97,6 +100,15 @@ def test_an_interrupted_recording_leaves_no_file(ready, tmp_path):
     with pytest.raises(KeyboardInterrupt):
         record(ready, TEXTS, tmp_path / "t", on_progress=stop)
     assert list(tmp_path.iterdir()) == []
+
+
+def test_texts_in_a_list(ready, tmp_path):
+    trace = record(ready, list(TEXTS.first), tmp_path / "t")
+    np.testing.assert_array_equal(trace.logits, record(ready, TEXTS, tmp_path / "labelled").logits)
+    with pytest.raises(InputError, match="give a list of texts, not one text"):
+        record(ready, "good film", tmp_path / "t")
+    with pytest.raises(InputError, match="text 1 is empty"):
+        record(ready, ["good", ""], tmp_path / "t")
 
 
 def test_refusals(ready, tmp_path):

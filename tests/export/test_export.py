@@ -292,6 +292,13 @@ class TestVerb:
         assert "note: the cost of int8 was not measured; --data measures it" in out
         assert "note: it has no policy" in out
 
+    def test_what_an_export_shows(self):
+        assert repr(Exported(Path("x"), "onnx int8", None)) == "Exported('x', onnx int8, no policy)"
+        scored = Exported(Path("x"), "onnx int8", Policy("votes", 1.0), None, "accuracy", 100, 0.9, 0.88)
+        assert repr(scored) == (
+            "Exported('x', onnx int8, policy: votes, accuracy on 100 texts: 0.9000 before, 0.8800 exported)"
+        )
+
     def test_a_loss_is_noted(self):
         from exitpoll.report.wording import describe_export
 

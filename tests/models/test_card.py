@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import shutil
 from dataclasses import replace
+from importlib.metadata import version
 
 import pytest
 
 from exitpoll import Guarantee, Policy
+from exitpoll.decide.certificate import Speedup
+from exitpoll.decide.shift import Profile
 from exitpoll.engine.manifest import Manifest
 from exitpoll.models.card import GENERATED, model_card, write_card
 from tests.samples import certified
@@ -23,6 +26,7 @@ def test_training_writes_a_card(model_folder):
     assert "no text exits early" in card
     assert "on `texts`." in card
     assert "method ensemble" in card
+    assert f"Settings of exitpoll {version('exitpoll')}: method" in card
 
 
 def test_a_policy_and_its_guarantee_are_described(model_folder, tmp_path):
@@ -39,6 +43,19 @@ def test_a_policy_and_its_guarantee_are_described(model_folder, tmp_path):
     assert "No text exits early." in model_card(folder, "x")
     Policy("entropy", None, max_depth=2).save(folder / "policy.json")
     assert "within 2 layers" in model_card(folder, "x")
+
+
+def test_a_speed_up_in_layers_has_an_interval(model_folder, tmp_path):
+    folder = shutil.copytree(model_folder, tmp_path / "model")
+    depths = {1: 40, 2: 30, 3: 30}  # mean 1.9, standard deviation 0.831
+    certificate = replace(certified(Speedup(1.5)), profile=Profile(depths))
+    Policy("entropy", 0.3, certificate=certificate).save(folder / "policy.json")
+    card = model_card(folder, "x")
+    error = 1.96 * 0.83066 / 99**0.5
+    interval = f"{3 / (1.9 + error):.2f} to {3 / (1.9 - error):.2f}"
+    assert f"a speed-up of 1.50 × in layers (95 % interval {interval}) on 77 calibration texts" in card
+    assert "`exitpoll bench` measures wall-clock time against the same runtime without exits" in card
+    assert "as fast" not in card
 
 
 def test_a_card_that_a_user_wrote_is_kept(model_folder, tmp_path):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import pickle
 import shutil
 
@@ -103,11 +104,15 @@ class TestConfig:
         with pytest.raises(InputError, match="it must be at most"):
             EarlyExitModel.from_encoder(encoder, labels=2)
 
-    def test_code_in_the_folder(self, encoder, tmp_path):
-        change(encoder, model_type="stranger", auto_map={"AutoConfig": "evil.Config", "AutoModel": "evil.Model"})
-        (encoder / "evil.py").write_text(f"open({str(tmp_path / 'ran')!r}, 'w')\nclass Config: pass\nclass Model: pass")
-        with pytest.raises(InputError):
-            EarlyExitModel.from_encoder(encoder, labels=2)
+    @pytest.mark.parametrize("model_type", ["bert", "stranger"])
+    def test_code_in_the_folder_never_runs(self, encoder, tmp_path, model_type):
+        classes = {name: f"evil.{name}" for name in ("AutoConfig", "AutoModel", "AutoModelForSequenceClassification")}
+        change(encoder, model_type=model_type, auto_map=classes)
+        change(encoder, "tokenizer_config.json", auto_map={"AutoTokenizer": ["evil.Tokenizer", "evil.Tokenizer"]})
+        (encoder / "evil.py").write_text(f"open({str(tmp_path / 'ran')!r}, 'w')")
+        for load in LOADERS.values():
+            with contextlib.suppress(InputError):
+                load(encoder)
         assert not (tmp_path / "ran").exists()
 
 

@@ -9,9 +9,10 @@ import json
 import re
 from dataclasses import replace
 
+import numpy as np
 import pytest
 
-from exitpoll import InputError, Policy, Trace
+from exitpoll import InputError, Policy, Trace, calibrate
 from exitpoll.benchmark.timing import Way
 from exitpoll.report import texts
 from exitpoll.report.breakdowns import by_class
@@ -20,6 +21,8 @@ from exitpoll.report.html import build_report, check_report_folder, check_same_t
 from exitpoll.report.texts import text_table
 from tests.report.samples import LAYERS, NAMES, benchmark, example, report
 from tests.samples import certified, random_trace
+
+POLICY = Policy("max_prob", 0.9)
 
 
 @pytest.fixture(scope="module")
@@ -106,6 +109,24 @@ def test_errors_are_broken_down(page):
     assert f'<a href="#label=0&amp;answer=1">{first}</a>' in page.read_text()
 
 
+def test_a_reader_is_warned_of_training_texts_and_of_other_texts(tmp_path):
+    trace, given = example()
+    trained = replace(trace, about={**trace.about, "overlap": {"checked": 120, "shared": 60}})
+    page = write_report(build_report("x", NAMES, POLICY, trained, given), tmp_path / "a")
+    assert "the model was trained on 50.0 % of these texts" in words_of(page)
+    calibrated = calibrate(replace(trace, lengths=np.full(120, 5)), "max_prob", speedup=1.1)
+    longer = replace(trace, lengths=np.full(120, 500))
+    page = write_report(build_report("x", NAMES, calibrated, longer, given), tmp_path / "b")
+    assert "differ from the calibration texts" in words_of(page)
+
+
+def test_lengths_are_tokens_where_the_trace_has_them(tmp_path):
+    trace, given = example()
+    trace = replace(trace, lengths=np.arange(120))
+    words = words_of(write_report(build_report("x", NAMES, POLICY, trace, given), tmp_path))
+    assert "tokens texts policy full loss layers 0 to 23 24 " in words
+
+
 def test_wall_clock_times_by_way_and_batch_size(page):
     words = words_of(page)
     assert (
@@ -176,9 +197,9 @@ def test_many_classes_have_no_matrix(tmp_path):
 def test_what_cannot_be_reported():
     trace, texts = example()
     with pytest.raises(InputError, match="the trace is of 120 texts, and 3 were read"):
-        build_report("x", NAMES, Policy("max_prob", 0.9), trace, texts[:3])
+        build_report("x", NAMES, POLICY, trace, texts[:3])
     with pytest.raises(InputError, match="there are no texts"):
-        build_report("x", NAMES, Policy("max_prob", 0.9), trace.select(slice(0)), [])
+        build_report("x", NAMES, POLICY, trace.select(slice(0)), [])
     other = Trace(trace.logits, 1 - trace.labels, LAYERS, trace.about)
     with pytest.raises(InputError, match="their labels differ"):
         check_same_texts(trace.labels, trace.about, other)
@@ -191,7 +212,7 @@ def test_names_and_texts_are_escaped(tmp_path):
     given = build_report(
         evil,
         [evil, "good"],
-        Policy("max_prob", 0.9),
+        POLICY,
         replace(trace, about=about),
         [evil] * 120,
         notes=[evil],

@@ -69,6 +69,16 @@ def test_what_is_moved():
     assert slide(trace, Policy("votes", None, max_depth=2), []) is None
 
 
+def test_a_static_exit_is_moved_from_exit_to_exit():
+    trace, policy = random_trace(0), Policy("static", 2.0)
+    points = slide(trace, policy, [])
+    assert points["unit"] == "exit"
+    assert sorted(set(points["thresholds"])) == ["1", "2", "3", "4"]
+    assert points["thresholds"][points["own"]] == "2"
+    for threshold, depths in zip(points["thresholds"], points["depths"], strict=True):
+        assert depths[int(threshold) - 1] == 60
+
+
 def test_the_best_strategy_stands_in_for_a_policy_that_never_exits_early():
     trace = random_trace(0)
     points = slide(trace, Policy("votes", None), sweep(trace, ["margin"]))

@@ -8,6 +8,7 @@ import subprocess
 import sys
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -52,7 +53,7 @@ class TestTrain:
         assert [path.name for path in tmp_path.iterdir()] == ["m"]  # the work is cleared away
         summary = read_json(tmp_path / "m" / "training.json")
         assert set(summary) == {
-            *("exitpoll", "settings", "source", "encoder", "data", "pairs", "metric", "exit_layers", "scores", "texts"),
+            *("versions", "settings", "source", "encoder", "data", "pairs", "metric", "exit_layers", "scores", "texts"),
             *("truncated", "notes", "seconds", "train_digest"),
         }
         assert set(summary["source"]) == {"fingerprint", "runtime"}
@@ -97,7 +98,7 @@ class TestTrain:
         [note] = [note for note in trained.notes if "scores better than the last, after layer 3" in note]
         best = trained.calibration_scores.index(max(trained.calibration_scores))
         assert f"{100 * trained.test_scores[best]:.1f} against {100 * trained.test_scores[-1]:.1f} on the test" in note
-        assert note.endswith(f"the best static model has {best + 1} layers")
+        assert note.endswith(f"the best static depth is {best + 1} layers")
         assert note in (tmp_path / "m" / "README.md").read_text()
 
     @pytest.mark.parametrize("method", METHODS)
@@ -446,6 +447,35 @@ class TestRefusals:
         with pytest.raises(InputError, match=message):
             train(build(encoder_folder), tokenizer, replace(toy_splits(), **change), tmp_path / "m", FAST)
         assert not list(tmp_path.iterdir())
+
+    @pytest.mark.parametrize(
+        ("split", "texts", "message"),
+        [
+            ("test", Texts([], None, np.array([], dtype=np.int64)), "the test split has no texts"),
+            ("test", Texts(["a"], ["b"], np.array([0])), "the texts of the test split are pairs, those of the train"),
+            ("train", Texts(["a", "b"], None, np.array([0])), r"have the shape \(1,\), not \(2,\)"),
+            ("train", Texts(["a", "b"], None, np.array([0, 3])), "must be integers from 0 to 2"),
+            ("calibration", Texts(["a", "b"], None, np.array([0.5, 1])), "must be integers from 0 to 2"),
+            ("calibration", Texts(["a", "b"], None, np.array(["good", "bad"])), "must be integers from 0 to 2"),
+        ],
+    )
+    def test_texts_that_cannot_be_used(self, encoder_folder, tokenizer, tmp_path, split, texts, message):
+        with pytest.raises(InputError, match=message):
+            train(build(encoder_folder), tokenizer, replace(toy_splits(), **{split: texts}), tmp_path / "m", FAST)
+        assert not list(tmp_path.iterdir())
+
+    def test_arguments_of_another_kind(self, encoder_folder, tokenizer, tmp_path):
+        model = build(encoder_folder)
+        cases: list[tuple[Any, str]] = [
+            (("bert", tokenizer, toy_splits()), "model must be of the kind EarlyExitModel, not str"),
+            ((model, "bert", toy_splits()), "tokenizer must be of the kind PreTrainedTokenizerBase, not str"),
+            ((model, tokenizer, ["good film"]), "splits must be of the kind Splits, not list"),
+            ((model, tokenizer, replace(toy_splits(), metric="bleu")), "metric 'bleu' does not score"),
+            ((model, tokenizer, replace(toy_splits(), problem_type="ranking")), "problem type 'ranking' is unknown"),
+        ]
+        for (wrong_model, wrong_tokenizer, wrong_splits), message in cases:
+            with pytest.raises(InputError, match=message):
+                train(wrong_model, wrong_tokenizer, wrong_splits, tmp_path / "m", FAST)
 
     def test_a_loss_of_nan_stops_and_keeps_the_last_checkpoint(self, encoder_folder, tokenizer, tmp_path):
         model = build(encoder_folder)

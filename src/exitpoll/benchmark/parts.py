@@ -8,16 +8,18 @@ from dataclasses import dataclass, replace
 from typing import cast
 
 from exitpoll.data.batching import Text
+from exitpoll.decide.incremental import Stepper
 from exitpoll.decide.policy import Policy
 from exitpoll.engine.engine import Engine
 from exitpoll.engine.runtime import LoadedModel, Runtime
+from exitpoll.engine.scheduler import Scheduler
 
 PARTS = {  # method -> the part of the work that it does
     "tokenize": "tokenizing",
     "embed": "embedding",
     "advance": "layers",
     "logits_at": "heads",
-    "opinion": "decision",
+    "step": "decision",
     "answers": "decision",
     "gather": "gathering",
 }
@@ -48,7 +50,7 @@ def break_down(kind: str, model: LoadedModel, policy: Policy, texts: Sequence[Te
     clock = dict.fromkeys(PARTS.values(), 0.0)
     timed = cast(LoadedModel, _Timed(model, clock))
     runtime = cast(Runtime, _Timed(model.runtime, clock))
-    engine = Engine(replace(model, runtime=runtime, tokenize=timed.tokenize), cast(Policy, _Timed(policy, clock)))
+    engine = _TimedEngine(replace(model, runtime=runtime, tokenize=timed.tokenize), policy, clock)
     engine(texts[: 2 * batch_size], batch_size)
     clock.update(dict.fromkeys(clock, 0.0))
     started = time.perf_counter()
@@ -57,6 +59,22 @@ def break_down(kind: str, model: LoadedModel, policy: Policy, texts: Sequence[Te
     clock["other"] = total - sum(clock.values())
     parts = {part: round(1000 * seconds / len(texts), 4) for part, seconds in clock.items()}
     return Breakdown(kind, batch_size, parts)
+
+
+class _TimedEngine(Engine):
+    """An engine whose decisions are timed."""
+
+    def __init__(self, model: LoadedModel, policy: Policy, clock: dict[str, float]) -> None:
+        """Combine a model and a policy; `clock` counts the seconds of every part."""
+        super().__init__(model, policy)
+        self._clock = clock
+
+    def _scheduler(self, batch_size: int, *, refill: bool) -> Scheduler:
+        """Prepare a job, with clocks around what decides."""
+        scheduler = super()._scheduler(batch_size, refill=refill)
+        scheduler.stepper = cast(Stepper, _Timed(scheduler.stepper, self._clock))
+        scheduler.policy = cast(Policy, _Timed(scheduler.policy, self._clock))
+        return scheduler
 
 
 class _Timed:

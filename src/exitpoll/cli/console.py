@@ -191,11 +191,13 @@ def notes_shown() -> Iterator[None]:
     handler, level = _NotesHandler(), logger.level
     logger.addHandler(handler)
     logger.setLevel(logging.INFO)
+    logger.propagate = False  # or the handler of warnings would print them again
     try:
         yield
     finally:
         logger.removeHandler(handler)
         logger.setLevel(level)
+        logger.propagate = True
 
 
 class _NotesHandler(logging.Handler):

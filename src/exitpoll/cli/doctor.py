@@ -134,8 +134,8 @@ def _describe_training(training: TrainingSummary) -> str:
         f"{training.get('encoder') or 'an encoder'} on {training.get('data') or 'data without a name'}",
         *(f"{texts[split]:,} texts of {split}" for split in ("train", "calibration", "test") if split in texts),
     ]
-    if "test" in scores:
-        parts.append(f"{training.get('metric')} {100 * scores['test']['last_score']:.1f} % at the last exit")
+    if training.get("exit_layers") and "test" in scores:
+        parts.append(f"{training.get('metric')} {100 * scores['test']['exit_scores'][-1]:.1f} % at the last exit")
     return ", ".join(parts)
 
 

@@ -39,6 +39,7 @@ class Prediction:
             for a model of several labels; NaN, for regression.
         depth: The number of layers that were run.
         is_finite: False if logits were NaN or infinite, so that the prediction means nothing.
+        tokens: The number of tokens that were read.
         logits: The logits of the head that answered, (classes,).
         label_names: The labels, by class number.
     """
@@ -47,6 +48,7 @@ class Prediction:
     probability: float | dict[str, float]
     depth: int
     is_finite: bool = True
+    tokens: int = field(default=0, compare=False)
     logits: NDArray | None = field(default=None, compare=False)
     label_names: Sequence[str] = field(default=(), compare=False)
 
@@ -83,6 +85,10 @@ class Engine:
             model: What `load_model` returns.
             policy: When to exit; by default never before the last exit.
         """
+        if not isinstance(model, LoadedModel):
+            raise InputError(f"model {model!r:.60} must be what load_model returns; Engine.load takes a folder")
+        if policy is not None and not isinstance(policy, Policy):
+            raise InputError(f"policy {policy!r:.60} must be a Policy; Policy.load reads one from a file")
         self.model, self.runtime = model, model.runtime
         self.policy = policy or Policy(threshold=None, problem_type=self.runtime.problem_type)
         if self.policy.problem_type != self.runtime.problem_type:
@@ -171,9 +177,13 @@ class Engine:
         """
         batch_size = to_integer("batch_size", batch_size)
         self.model.check_process()
-        scheduler = Scheduler(self.runtime, self.policy, batch_size, refill=refill)
+        scheduler = self._scheduler(batch_size, refill=refill)
         for departure in scheduler.run(self._batches(iterate_texts(texts), batch_size)):
             yield from self._predictions(departure)
+
+    def _scheduler(self, batch_size: int, *, refill: bool) -> Scheduler:
+        """Prepare a job."""
+        return Scheduler(self.runtime, self.policy, batch_size, refill=refill)
 
     def _batches(self, texts: Iterator[object], batch_size: int) -> Iterator[Batch]:
         """Tokenize a window of texts at a time and batch those of similar length, longest first."""
@@ -190,11 +200,11 @@ class Engine:
     def _predictions(self, departure: Departure) -> Iterator[tuple[int, Prediction]]:
         """Turn the answers of texts that leave together into predictions."""
         depth = self.runtime.exit_layers[departure.exit_number]
-        names = self.model.label_names
-        columns = (departure.numbers, departure.answer, departure.probability, departure.is_finite, departure.logits)
-        for number, answer, probability, is_finite, logits in zip(*columns, strict=True):
+        names, numbers, tokens = self.model.label_names, departure.numbers.tolist(), departure.lengths.tolist()
+        columns = (numbers, departure.answer, departure.probability, departure.is_finite, tokens, departure.logits)
+        for number, answer, probability, is_finite, length, logits in zip(*columns, strict=True):
             label, share = self._named(answer, probability)
-            yield int(number), Prediction(label, share, depth, bool(is_finite), logits, names)
+            yield number, Prediction(label, share, depth, bool(is_finite), length, logits, names)
 
     def _named(
         self, answer: NDArray, probability: NDArray

@@ -76,7 +76,10 @@ def read_texts(
     overlap = loaded.overlap(texts)
     if overlap is not None:
         about["overlap"] = overlap.to_dict()
-        if overlap.shared:
+        is_counted = (
+            split in ("calibration", "test") and loaded.training.get("data") == Path(data).name
+        )  # in the splits
+        if overlap.shared and not is_counted:
             notes.append(f"{overlap.shared} of {overlap.checked} texts are training texts of this model")
     return InputTexts(texts, about, tuple(notes))
 

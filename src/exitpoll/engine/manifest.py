@@ -10,6 +10,7 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field, fields, replace
 from itertools import pairwise
+from mmap import ACCESS_READ, mmap
 from pathlib import Path
 from typing import cast
 
@@ -174,9 +175,11 @@ class Manifest:
 
 
 def _sha256(path: Path) -> str:
-    """Compute the SHA-256 of a file."""
-    with path.open("rb") as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()
+    """Compute the SHA-256 of a file in one go, so that other threads of Python are not waited for."""
+    if not path.stat().st_size:
+        return hashlib.sha256().hexdigest()
+    with path.open("rb") as file, mmap(file.fileno(), 0, access=ACCESS_READ) as content:
+        return hashlib.sha256(content).hexdigest()
 
 
 def _is_integer(value: object) -> bool:

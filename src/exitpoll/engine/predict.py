@@ -16,6 +16,8 @@ from exitpoll.data.progress import OnProgress, Progress, ignore
 from exitpoll.data.readers import check_known, notes_on, read_rows
 from exitpoll.data.rows import Row, checked
 from exitpoll.data.writers import WRITERS, check_kind
+from exitpoll.decide.policy import Policy
+from exitpoll.decide.shift import ProfileCounter
 from exitpoll.engine.arguments import to_integer, to_text
 from exitpoll.engine.engine import Engine, Prediction
 from exitpoll.engine.jobs import Job, Layout
@@ -39,13 +41,13 @@ class Summary:
     skipped: int
     broken: int  # rows whose logits are NaN or infinite
     mean_depth: float
-    notes: tuple[str, ...] = ()  # on how the file was read
+    notes: tuple[str, ...] = ()  # on how the file was read, and whether its texts differ from the calibration texts
 
 
 def predict_file(
     engine: Engine,
-    source: Path,
-    out: Path,
+    source: str | Path,
+    out: str | Path,
     *,
     text_column: str | None = None,
     pair_column: str | None = None,
@@ -73,6 +75,7 @@ def predict_file(
     Returns:
         How many rows were predicted.
     """
+    source, out = Path(source), Path(out)
     _check_paths(source, out)
     stat = source.stat()
     identity = {
@@ -83,6 +86,7 @@ def predict_file(
         "runtime": engine.runtime.name,
         **(about or {}),
     }
+    counter = _counter_of(engine.policy)
     with locked(out, "predict"):
         job = Job(out, identity, resume=resume)
         with job.open() as file, job.removed_if_empty():
@@ -93,12 +97,14 @@ def predict_file(
                 records = [_record(row, outcome, job.layout) for row, outcome in zip(block, outcomes, strict=True)]
                 file.write(WRITERS[out.suffix.lower()](records, job.layout.columns, not job.counts.rows).encode())
                 job.count(file, outcomes)
+                _count(outcomes, engine, counter)
                 on_progress(Progress("predicting", job.counts.rows, mean_depth=job.counts.mean_depth))
             if not job.counts.rows:
                 raise InputError(f"'{source}' has no rows")
         job.publish()
-    counts = job.counts
-    return Summary(counts.rows, counts.skipped, counts.broken, counts.mean_depth, notes_on(source))
+    counts, shift = job.counts, None if counter is None else counter.shift()
+    notes = (*notes_on(source), *([] if shift is None else [str(shift)]))
+    return Summary(counts.rows, counts.skipped, counts.broken, counts.mean_depth, notes)
 
 
 def predict_lines(
@@ -144,6 +150,26 @@ def _check_paths(source: Path, out: Path) -> None:
         raise InputError(f"'{source}' does not exist")
     if out.exists() and out.samefile(source):
         raise InputError(f"'{out}' is the input; choose another output")
+
+
+def _counter_of(policy: Policy) -> ProfileCounter | None:
+    """Return what tells whether texts differ from those that a policy was calibrated on, if its certificate does."""
+    profile = None if policy.certificate is None else policy.certificate.profile
+    return None if profile is None else ProfileCounter(profile)
+
+
+def _count(outcomes: Sequence[Prediction | str], engine: Engine, counter: ProfileCounter | None) -> None:
+    """Count the texts of a block, to see whether they differ from the calibration texts."""
+    predictions = [outcome for outcome in outcomes if isinstance(outcome, Prediction)]
+    if counter is None or not predictions:
+        return
+    exits = {layer: number for number, layer in enumerate(engine.runtime.exit_layers)}
+    shares = [prediction.probability for prediction in predictions]
+    counter.add(
+        [exits[prediction.depth] for prediction in predictions],
+        [list(share.values()) if isinstance(share, dict) else share for share in shares],
+        [prediction.tokens for prediction in predictions],
+    )
 
 
 # ---- rows -----------------------------------------------------------------------------------------------------------

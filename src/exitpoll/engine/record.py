@@ -4,18 +4,18 @@ from __future__ import annotations
 
 import tempfile
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from importlib.metadata import version
 from pathlib import Path
 
 import numpy as np
 from numpy.typing import DTypeLike, NDArray
 
-from exitpoll.data.batching import Tokens, batches, lengths_of, pick
+from exitpoll.data.batching import Text, Tokens, batches, lengths_of, pick
 from exitpoll.data.progress import OnProgress, Progress, ignore, shown
 from exitpoll.data.splits import Texts
 from exitpoll.decide.trace import Trace, create
-from exitpoll.engine.arguments import to_integer
+from exitpoll.engine.arguments import iterate_texts, to_integer, to_text
 from exitpoll.engine.runtime import LoadedModel, Runtime
 from exitpoll.errors import InputError
 from exitpoll.files import locked
@@ -27,7 +27,7 @@ ATTEMPTS = 4  # at timing a text; the fastest counts
 
 def record(
     model: LoadedModel,
-    texts: Texts,
+    texts: Texts | Iterable[Text],
     path: str | Path,
     *,
     about: Mapping[str, object] | None = None,
@@ -39,7 +39,7 @@ def record(
 
     Args:
         model: What `load_model` returns.
-        texts: The texts, with labels or without.
+        texts: The texts, with labels or without; or texts without labels in any container that an engine takes.
         path: The file to write.
         about: More metadata of the trace: data, split, metric.
         batch_size: Texts in a batch.
@@ -49,13 +49,16 @@ def record(
     Returns:
         The trace, memory-mapped from the file.
     """
+    if not isinstance(texts, Texts):
+        texts = Texts.of([to_text(f"text {number}", text) for number, text in enumerate(iterate_texts(texts))])
     if not len(texts):
         raise InputError("there are no texts to record")
     batch_size = to_integer("batch_size", batch_size)
     model.check_process()
     runtime = model.runtime
     shapes: dict[str, tuple[tuple[int, ...], DTypeLike]] = {
-        "logits": ((len(texts), len(runtime.exit_layers), runtime.classes), np.float32)
+        "logits": ((len(texts), len(runtime.exit_layers), runtime.classes), np.float32),
+        "lengths": ((len(texts),), np.int64),
     }
     if texts.labels is not None:
         shapes["labels"] = (texts.labels.shape, texts.labels.dtype)
@@ -67,7 +70,9 @@ def record(
             done = 0
             for start in range(0, len(texts), SHARD):
                 tokens = model.tokenize(texts.select(np.arange(start, min(start + SHARD, len(texts)))))
-                for rows in batches(lengths_of(tokens), batch_size):
+                lengths = lengths_of(tokens)
+                arrays["lengths"][start : start + len(lengths)] = lengths
+                for rows in batches(lengths, batch_size):
                     arrays["logits"][start + rows] = exit_logits(runtime, pick(tokens, rows))
                     done += len(rows)
                     report(Progress("recording", done, len(texts)))
@@ -114,7 +119,8 @@ def record_in_memory(
     with tempfile.TemporaryDirectory() as scratch:
         path = Path(scratch) / "trace.safetensors"
         trace = record(model, texts, path, about=about, batch_size=batch_size, on_progress=on_progress)
-        return Trace(np.array(trace.logits), texts.labels, trace.exit_layers, trace.about)
+        lengths = None if trace.lengths is None else np.array(trace.lengths)
+        return Trace(np.array(trace.logits), texts.labels, trace.exit_layers, trace.about, lengths)
 
 
 def exit_logits(runtime: Runtime, tokens: Tokens) -> NDArray:

@@ -52,6 +52,7 @@ class Departure:
     probability: NDArray
     is_finite: NDArray  # (texts,) whether the head's logits are finite
     logits: NDArray  # (texts, classes) of the head at that exit
+    lengths: NDArray  # (texts,) tokens
 
 
 @dataclass
@@ -166,7 +167,8 @@ class Scheduler:
             stays[leaving] = False
             probability = probability_of(logits, answer, self.policy.problem_type)
             is_finite = np.isfinite(logits).all(axis=1)
-            departures.append(Departure(group.numbers[leaving], number, answer, probability, is_finite, logits))
+            numbers, lengths = group.numbers[leaving], group.lengths[leaving]
+            departures.append(Departure(numbers, number, answer, probability, is_finite, logits, lengths))
         return departures, stays
 
     def _exits_of(self, group: _Group) -> list[tuple[int, NDArray | None]]:

@@ -37,7 +37,7 @@ FLOAT32, INT8, PARTS = "float32", "int8", "parts"  # folders inside the work fol
 TRACE = "calibration.safetensors"  # in an export: the trace on which its policy was calibrated
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Exported:
     """Result of an export."""
 
@@ -52,10 +52,18 @@ class Exported:
     int8: bool = False
     single_file: str | None = None  # the file that exits by itself, if one was asked for
 
+    def __repr__(self) -> str:
+        """Describe the export and its cost."""
+        policy = "no policy" if self.policy is None else f"policy: {self.policy.name}"
+        scores = ""
+        if self.before is not None and self.after is not None:
+            scores = f", {self.metric} on {self.texts} texts: {self.before:.4f} before, {self.after:.4f} exported"
+        return f"Exported('{self.folder}', {self.runtime}, {policy}{scores})"
+
 
 def export_model(
-    model: str,
-    to: Path,
+    model: str | Path,
+    to: str | Path,
     *,
     int8: bool = False,
     single_file: bool = False,
@@ -85,6 +93,7 @@ def export_model(
     Returns:
         What was written.
     """
+    model, to = str(model), Path(to)
     _check_place(Path(model), to)
     with locked(to, "export"), _work_folder(to) as work:
         check_free_for_model(to, overwrite=overwrite)

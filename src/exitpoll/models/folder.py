@@ -110,6 +110,11 @@ def _is_name(value: object) -> bool:
     return value is None or isinstance(value, str)
 
 
+def _are_names(value: object) -> bool:
+    """Return whether a value holds names by name."""
+    return isinstance(value, dict) and all(isinstance(name, str) for name in value.values())
+
+
 def _are_scores(value: object) -> bool:
     """Return whether a value holds the scores of every exit, by split."""
     if not isinstance(value, dict):
@@ -128,9 +133,9 @@ def _is_digest(value: object) -> bool:
 
 
 _IS_VALID: dict[str, Callable[[Any], bool]] = {  # of every field that is read again
-    "exitpoll": _is_name,
+    "versions": _are_names,
     "settings": lambda value: isinstance(value, dict),
-    "source": lambda value: isinstance(value, dict) and all(isinstance(part, str) for part in value.values()),
+    "source": _are_names,
     "encoder": _is_name,
     "data": _is_name,
     "pairs": lambda value: isinstance(value, bool),

@@ -27,7 +27,15 @@ from exitpoll.report.exits import describe_static, exit_scores, reliability_data
 from exitpoll.report.slider import Slider, slide
 from exitpoll.report.texts import TextTable, text_table
 from exitpoll.report.tiles import points, tiles_of
-from exitpoll.report.wording import describe_calibration, note_not_finite, note_same_texts, percent, verdict
+from exitpoll.report.wording import (
+    describe_calibration,
+    note_not_finite,
+    note_same_texts,
+    note_shift,
+    note_trained_on,
+    percent,
+    verdict,
+)
 
 VERSIONS = ("exitpoll", "torch", "transformers", "onnxruntime")  # of packages that the header lists
 ABOUT = ("runtime", "fingerprint", "threads", "device")  # metadata of the trace that the end of the page lists
@@ -150,7 +158,7 @@ def page_content(report: Report) -> JsonObject:
         "regression": report.regression,
         "held_out": policy.certificate is not None and not calibrated_here,
         "facts": _facts(report),
-        "warnings": [*calibrated_here, *note_not_finite(trace)],
+        "warnings": [*calibrated_here, *note_trained_on(trace), *note_shift(evaluation), *note_not_finite(trace)],
         "tiles": tiles_of(evaluation, policy, trace.exit_layers[-1], _fastest(report)),
         "calibrated_on": " ".join(name for name in (policy.source.data, policy.source.split) if name),
         "guarantee": _describe_guarantee(policy),
@@ -204,7 +212,7 @@ def _describe_guarantee(policy: Policy) -> list[str]:
 
 def _errors(report: Report) -> JsonObject:
     """Break down what is wrong: by class, by length, and which classes are confused."""
-    decided, lengths = report.decided, getattr(report.trace, "lengths", None)
+    decided, lengths = report.decided, report.trace.lengths
     matrix = confusion_matrix(decided)
     return {
         "label_names": report.label_names,

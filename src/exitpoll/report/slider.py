@@ -14,7 +14,7 @@ from exitpoll.decide.fitting import candidates
 from exitpoll.decide.metrics import REGRESSION, agreement, metric_named
 from exitpoll.decide.policy import Policy
 from exitpoll.decide.scoring import full_answers
-from exitpoll.decide.strategies import members, strategy_named
+from exitpoll.decide.strategies import STATIC, members, strategy_named
 from exitpoll.decide.sweep import Curve, best_point
 from exitpoll.decide.trace import Trace
 
@@ -84,7 +84,7 @@ def slide(trace: Trace, policy: Policy, curves: Sequence[Curve]) -> Slider | Non
     return Slider(
         name=opened.policy.name,
         unit=opened.unit,
-        thresholds=_write(levels * opened.sign + 0.0, falls=opened.sign < 0),  # no −0
+        thresholds=_write(opened, levels),
         speedup=[round(float(layers[-1] / layers[exits].mean()), 4) for exits, _ in decided],
         score=[round(float(scored_by(gold, answer)), 4) for _, answer in decided],
         differs=[] if trace.problem_type == REGRESSION else _shares(differing, len(trace)),
@@ -115,7 +115,8 @@ def _opened(policy: Policy, exits: int) -> _Opened | None:
     if not combined and np.ptp(levels) > 0:
         return _Opened(free, "all thresholds, moved by", sign, 0.0, levels)
     if not combined:
-        return _Opened(free, "threshold", sign, float(levels[0]))
+        unit = "exit" if policy.strategy == STATIC else "threshold"
+        return _Opened(free, unit, sign, float(levels[0]))
     *others, last = combined
     if policy.threshold != 1 or policy.fallback != "head":
         return None  # it counts how many fire
@@ -150,10 +151,12 @@ def _levels(scores: NDArray, own: float | None) -> NDArray:
 # ---- numbers --------------------------------------------------------------------------------------------------------
 
 
-def _write(thresholds: NDArray, *, falls: bool) -> list[str]:
-    """Write thresholds in natural units; nothing reaches the first, the most cautious."""
-    first, *others = (f"{threshold:.5g}" for threshold in thresholds)
-    return [f"{'below' if falls else 'above'} {first}", *others]
+def _write(opened: _Opened, levels: NDArray) -> list[str]:
+    """Write levels in natural units; no score reaches the first, the most cautious."""
+    if opened.policy.strategy == STATIC:
+        return [f"{exit_number:.0f}" for exit_number in np.ceil(levels)]
+    first, *others = (f"{threshold:.5g}" for threshold in levels * opened.sign + 0.0)  # no −0
+    return [f"{'below' if opened.sign < 0 else 'above'} {first}", *others]
 
 
 def _shares(counts: Sequence[int], texts: int) -> list[list[float]]:

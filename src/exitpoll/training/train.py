@@ -15,9 +15,8 @@ from transformers import PreTrainedTokenizerBase, set_seed
 
 from exitpoll.data.overlap import TextDigest
 from exitpoll.data.progress import OnProgress, ignore, shown
-from exitpoll.data.splits import AGREEMENT, Splits
+from exitpoll.data.splits import Splits
 from exitpoll.decide.metrics import REGRESSION
-from exitpoll.errors import InputError
 from exitpoll.files import locked, partial_of, publish, write_json, write_text
 from exitpoll.models.card import model_card
 from exitpoll.models.config import are_unnamed
@@ -25,12 +24,10 @@ from exitpoll.models.fingerprint import fingerprint_of, runtime_name
 from exitpoll.models.folder import CARD, JOURNAL, TRAINING, SplitScores, TrainingSummary, check_free_for_model
 from exitpoll.models.model import EarlyExitModel
 from exitpoll.models.tokenizer import TokenizedTexts, full_length, readable_length, tokenize
+from exitpoll.training.checks import are_labelled, check_compatible, check_kinds, with_classes_of
 from exitpoll.training.clock import Clock
 from exitpoll.training.features import record_logits
-from exitpoll.training.heads_only import check_heads_below
 from exitpoll.training.labels import name_labels
-from exitpoll.training.methods import SCHEDULES
-from exitpoll.training.objectives import loss_for
 from exitpoll.training.scores import score_exits
 from exitpoll.training.settings import TrainingSettings, fallback_notes
 from exitpoll.training.stages import Job, run_stages
@@ -101,12 +98,13 @@ def train(
         The trained model with the scores of every exit.
     """
     out = Path(out).resolve()
+    check_kinds(model, tokenizer, splits)
     given = settings or TrainingSettings()
     native_head = model.config.native_head
     preflight(given, out, native_head=native_head, overwrite=overwrite)
-    splits, labelled = _named(model, splits), _are_labelled(splits)
+    splits, labelled = with_classes_of(model, splits), are_labelled(splits)
     resolved = given.resolved(native_head=native_head, problem_type=splits.problem_type, labelled=labelled)
-    _check_compatible(model, tokenizer, splits, resolved)
+    check_compatible(model, tokenizer, splits, resolved)
     is_main = processes().is_main_process
     out.parent.mkdir(parents=True, exist_ok=True)
     with locked(out, "train") if is_main else nullcontext(), shown(progress and is_main, on_progress) as report:
@@ -143,46 +141,6 @@ def preflight(settings: TrainingSettings | None, out: Path, *, native_head: bool
     return resolved
 
 
-def _are_labelled(splits: Splits) -> bool:
-    """Return whether the texts have labels; splits with and without labels do not go together."""
-    labelled = [getattr(splits, name).labels is not None for name in SPLITS]
-    if any(labelled) != all(labelled):
-        without = [name for name, yes in zip(SPLITS, labelled, strict=True) if not yes]
-        raise InputError(f"there are no labels in the {' and '.join(without)} split, but in others")
-    return all(labelled)
-
-
-def _named(model: EarlyExitModel, splits: Splits) -> Splits:
-    """Take the classes of the model and agreement as the metric where the texts have no labels."""
-    if splits.train.labels is not None:
-        return splits
-    config = model.config
-    names = splits.label_names or list(config.id2label.values())
-    return replace(splits, label_names=names, problem_type=config.problem_type, metric=AGREEMENT)
-
-
-def _check_compatible(
-    model: EarlyExitModel, tokenizer: PreTrainedTokenizerBase, splits: Splits, settings: TrainingSettings
-) -> None:
-    """Refuse a model, tokenizer, data and settings that do not go together, before anything is written."""
-    loss_for(settings, splits.problem_type)
-    assert settings.schedule is not None
-    if "heads" in SCHEDULES[settings.schedule]:
-        check_heads_below(model.config)
-    if len(tokenizer) > model.config.encoder.vocab_size:
-        raise InputError(
-            f"the tokenizer has {len(tokenizer)} tokens, the encoder {model.config.encoder.vocab_size}: "
-            "they do not belong together"
-        )
-    if model.config.problem_type != splits.problem_type:
-        raise InputError(f"the model is for {model.config.problem_type}, the data for {splits.problem_type}")
-    if model.config.num_labels != len(splits.label_names):
-        raise InputError(
-            f"the model knows {model.config.num_labels} labels, the data {len(splits.label_names)}: "
-            + ", ".join(splits.label_names)
-        )
-
-
 def _prepare(
     model: EarlyExitModel,
     tokenizer: PreTrainedTokenizerBase,
@@ -206,7 +164,7 @@ def _notes_on(job: Job, digest: TextDigest) -> Iterator[str]:
     config = job.model.config
     yield from name_labels(job.model, job.tokenizer, job.splits, job.train)
     if job.train.labels is None:
-        yield f"the texts have no labels: scores are agreement with the last exit, after layer {config.exit_layers[-1]}"
+        yield f"without labels, scores are agreement with the last exit, after layer {config.exit_layers[-1]}"
         if config.problem_type != REGRESSION and are_unnamed(config.id2label):
             yield f"the classifier does not name its classes: they stay {', '.join(config.id2label.values()):.60}"
     if config.native_head:
@@ -257,7 +215,7 @@ def _best_exit_notes(job: Job, scores: Mapping[str, SplitScores]) -> Iterator[st
             f"the exit after layer {layers[best]} scores better than the last, after layer {layers[-1]}: "
             f"{100 * calibration[best]:.1f} against {100 * calibration[-1]:.1f} on the calibration split, "
             f"{100 * test[best]:.1f} against {100 * test[-1]:.1f} on the test split; "
-            f"the best static model has {layers[best]} layers"
+            f"the best static depth is {layers[best]} layers"
         )
 
 

@@ -83,6 +83,7 @@ def test_notes_come_before_the_training(run, encoder_folder, tmp_path):
     code, out, err = run("train", "--encoder", encoder_folder, "--data", tmp_path / "d", "--out", tmp_path / "m", *FAST)
     assert code == 0, err
     assert out.count("note: the dev split is the test split") == 1
+    assert "the dev split" not in err
     assert out.index("note: the dev split is the test split") < out.index("accuracy by exit")
 
 

@@ -11,6 +11,7 @@ from exitpoll.cli.groups import IN_DATA, IN_OUTPUT
 from exitpoll.cli.options import (
     AsJson,
     BatchSize,
+    Device,
     MetricName,
     OptionalData,
     OptionalOut,
@@ -43,6 +44,7 @@ def evaluate(
     metric: MetricName | None = None,
     reading: ReadingFlags = None,
     batch_size: BatchSize = 64,
+    device: Device = "auto",
     out: OptionalOut = None,
     as_json: AsJson = False,
     check: Annotated[bool, IN_OUTPUT] = False,
@@ -65,6 +67,7 @@ def evaluate(
         metric: The metric to score by; the task's by default.
         reading: Which columns to read.
         batch_size: Texts in a batch.
+        device: Where to run the model.
         out: A JSON file for all numbers.
         as_json: Print the result as JSON.
         check: Exit with 0 if the guarantee held, 1 if it was broken, 3 if the texts are too few to tell.
@@ -92,7 +95,7 @@ def evaluate(
         recorded = load_trace(trace, model, source_of(model))
     else:
         columns = vars(reading or Reading()) | {"group_column": by}
-        recorded, groups = _record(model, chosen, str(data), split, columns, batch_size)
+        recorded, groups = _record(model, chosen, str(data), split, columns, batch_size, device)
     evaluation = evaluate_trace(recorded, chosen, metric=metric, groups=groups)
     if out is not None:
         write_json(out, evaluation.to_dict())
@@ -114,14 +117,14 @@ def _exit_code(evaluation: Evaluation) -> int:
 
 
 def _record(
-    model: str, policy: Policy, data: str, split: Split, columns: dict[str, str | None], batch_size: int
+    model: str, policy: Policy, data: str, split: Split, columns: dict[str, str | None], batch_size: int, device: str
 ) -> tuple[Trace, Sequence[str] | None]:
     """Record a trace of the texts, and return it with the group of every text."""
     from exitpoll.cli.traces import record_texts
     from exitpoll.engine.inputs import read_texts
     from exitpoll.engine.loading import load_model
 
-    loaded = load_model(model)
+    loaded = load_model(model, device=device)
     policy.source.check_same(loaded.source)
     read = read_texts(loaded, data, split, **columns)
     trace = record_texts(loaded, read, batch_size)
