@@ -45,6 +45,16 @@ def test_a_trace_from_python_states_them_too(loaded, tmp_path):
     assert record(loaded, texts, tmp_path / "t").about["overlap"] == {"checked": 10, "shared": 9}
 
 
+def test_texts_that_two_splits_share_are_said_once(model_folder, data, tmp_path):
+    folder = shutil.copytree(model_folder, tmp_path / "model")
+    write_json(folder / "training.json", read_json(folder / "training.json") | {"data": "data"})
+    write_tsv(data / "test.tsv", toy_rows(30, 1))
+    read = read_texts(load_model(folder), str(data), "test")
+    assert read.about["overlap"]["shared"] == 30
+    assert "30 of the 30 test texts are in the train split too" in read.notes
+    assert "of this model" not in str(read.notes)
+
+
 def test_a_model_whose_training_texts_are_not_known(model_folder, data, tmp_path):
     folder = shutil.copytree(model_folder, tmp_path / "old")
     training = read_json(folder / "training.json")

@@ -98,7 +98,7 @@ def test_other_problem_types(recorded, problem_type):
     check(run(build(folder, policy), loaded), policy, trace)
 
 
-def test_levels_and_depth_cap_are_inputs_with_the_policys_as_defaults(recorded):
+def test_levels_and_depth_cap_are_inputs_with_defaults(recorded):
     folder, loaded, trace = recorded("bert")
     policy = mixed_policy("max_prob", trace)
     session = build(folder, policy)
