@@ -147,9 +147,17 @@ def test_a_benchmark_is_the_same_after_saving_and_loading(model, tmp_path):
     result = benchmark(load_in_runtimes(model)[:1], TEXTS[:4], batch_sizes=[4], rounds=1)
     write_json(tmp_path / "bench.json", result.to_dict())
     assert Benchmark.load(tmp_path / "bench.json") == result
-    (tmp_path / "bench.json").write_text((tmp_path / "bench.json").read_text().replace('"static"', '"unknown"'))
-    with pytest.raises(InputError, match="is not what exitpoll bench writes"):
-        Benchmark.load(tmp_path / "bench.json")
+    written = (tmp_path / "bench.json").read_text()
+    for old, new in (
+        ('"static"', '"unknown"'),
+        ('"plain transformers"', '"static"'),
+        ('"timings": [', '"timings": [[],'),
+        ('"milliseconds": ', '"milliseconds": 0, "depth": '),
+        ('"rounds": [', '"rounds": ["a",'),
+    ):
+        (tmp_path / "bench.json").write_text(written.replace(old, new))
+        with pytest.raises(InputError, match=r"bench.json' is not what exitpoll bench writes"):
+            Benchmark.load(tmp_path / "bench.json")
 
 
 def test_a_breakdown_has_the_time_of_every_part(model):

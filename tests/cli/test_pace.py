@@ -10,27 +10,29 @@ from exitpoll.cli.pace import LONGEST, Work, choose_texts, describe, time_step
 from exitpoll.cli.quickstart import Choices, prepare, steps
 
 WORK = Work(epochs=3, others=500)
+HELD_OUT = 960
 
 
 def test_time_grows_with_texts_and_steps():
-    assert WORK.minutes(64, 6.0) == pytest.approx((3 * 2 + 500) * 6 / 60)
-    assert WORK.minutes(6400, 0.1) < WORK.minutes(6400, 0.2) < WORK.minutes(12800, 0.2)
+    assert WORK.minutes(64, HELD_OUT, 6.0) == pytest.approx((3 * 2 + 6 * 10 + 500) * 6 / 60)
+    assert WORK.minutes(6400, 0, 0.1) < WORK.minutes(6400, 0, 0.2) < WORK.minutes(12800, 0, 0.2)
+    assert WORK.minutes(6400, 0, 0.1) < WORK.minutes(6400, 100, 0.1)
 
 
-@pytest.mark.parametrize("seconds", [0.001, 0.1, 0.2, 0.4, 0.8])
+@pytest.mark.parametrize("seconds", [0.001, 0.1, 0.2, 0.4, 0.7])
 def test_all_texts_are_used_where_time_allows(seconds):
-    assert WORK.minutes(6000, seconds) <= LONGEST
-    assert choose_texts(6000, WORK, seconds) == 6000
+    assert WORK.minutes(6000, HELD_OUT, seconds) <= LONGEST
+    assert choose_texts(WORK, 6000, HELD_OUT, seconds) == 6000
 
 
 def test_slow_machines_train_on_fewer_texts():
-    chosen = [choose_texts(6000, WORK, seconds) for seconds in (0.8, 1.0, 1.2, 100.0)]
+    chosen = [choose_texts(WORK, 6000, HELD_OUT, seconds) for seconds in (0.7, 0.9, 1.2, 100.0)]
     assert chosen == [6000, 3000, 1500, 1500]
-    assert choose_texts(1000, WORK, 100.0) == 1000
+    assert choose_texts(WORK, 1000, HELD_OUT, 100.0) == 1000
 
 
 def test_large_data_are_cut():
-    assert choose_texts(500_000, WORK, 0.2) == 6000
+    assert choose_texts(WORK, 500_000, HELD_OUT, 0.2) == 6000
 
 
 @pytest.mark.parametrize(
@@ -47,7 +49,7 @@ def test_a_step_is_timed(encoder_folder):
 
 @pytest.fixture
 def slow(monkeypatch):
-    monkeypatch.setattr(quickstart, "time_step", lambda encoder, texts: 1.0)
+    monkeypatch.setattr(quickstart, "time_step", lambda encoder, texts: 2.0)
 
 
 def test_the_choice_is_said_and_kept(tmp_path, slow, monkeypatch):
@@ -63,7 +65,7 @@ def test_the_choice_is_said_and_kept(tmp_path, slow, monkeypatch):
 
 
 def test_a_usual_machine_trains_on_all_texts(tmp_path, monkeypatch):
-    monkeypatch.setattr(quickstart, "time_step", lambda encoder, texts: 0.25)
+    monkeypatch.setattr(quickstart, "time_step", lambda encoder, texts: 0.5)
     started, lines = prepare(tmp_path / "out", Choices("embedded", "embedded", fast=False))
     assert started.limit is None
     assert "--limit" not in next(steps(tmp_path / "out", started)).words

@@ -13,6 +13,7 @@ import torch
 
 from exitpoll import EarlyExitModel, Engine, InputError, Policy, Texts, errors, load_model
 from exitpoll.decide.certificate import Source
+from exitpoll.engine import onnx_runtime
 from exitpoll.engine.loading import source_of
 from exitpoll.engine.manifest import Manifest
 from exitpoll.engine.record import exit_logits
@@ -241,6 +242,16 @@ class TestLoading:
         engines = [Engine.load(exported_folder, threads=threads) for _ in range(2)]
         assert engines[0](TEXTS.first) == engines[1](TEXTS.first)
         assert engines[0].runtime.threads == threads
+
+    @pytest.mark.parametrize(
+        ("limit", "threads"), [("max 100000", 8), ("150000 100000", 2), ("1 100000", 1), (None, 8)]
+    )
+    def test_a_container_may_limit_the_threads(self, exported_folder, tmp_path, monkeypatch, limit, threads):
+        monkeypatch.setattr(onnx_runtime.os, "sched_getaffinity", lambda process: range(8))
+        monkeypatch.setattr(onnx_runtime, "CPU_LIMIT", tmp_path / "cpu.max")
+        if limit is not None:
+            (tmp_path / "cpu.max").write_text(limit + "\n")
+        assert load_model(exported_folder).runtime.threads == threads
 
     def test_a_policy_for_another_runtime_is_refused(self, exported_folder, model):
         certificate = certified(fingerprint=fingerprint_of(model, tiny_tokenizer()), runtime="torch float32")

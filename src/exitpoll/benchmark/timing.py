@@ -169,9 +169,12 @@ class Benchmark:
             values["breakdowns"] = [Breakdown(**row) for row in values["breakdowns"]]
             if not values["timings"] or not values["breakdowns"]:
                 raise ValueError("it is empty")
-        except (KeyError, TypeError, ValueError) as error:
+            result = cls(**values)
+            if len(result.gains) == 0:
+                raise ValueError("the engine was not timed")
+        except (LookupError, TypeError, ValueError, AttributeError, ZeroDivisionError) as error:
             raise InputError(f"'{path}' is not what exitpoll bench writes") from error
-        return cls(**values)
+        return result
 
 
 def load_in_runtimes(

@@ -22,34 +22,39 @@ class Work:
     """What the quickstart does, in training steps that take as long."""
 
     epochs: int
-    others: float  # evaluations, traces, export, timings and report
+    others: int  # what does not depend on the number of texts: packages, export, timings, figures
 
-    def minutes(self, texts: int, seconds_a_step: float) -> float:
+    def minutes(self, train: int, held_out: int, seconds_a_step: float) -> float:
         """Estimate how long it takes.
 
         Args:
-            texts: How many texts it trains on.
+            train: How many texts it trains on.
+            held_out: How many texts are in the calibration and test splits.
             seconds_a_step: How long a training step takes here.
 
         Returns:
             Minutes.
         """
-        return (self.epochs * math.ceil(texts / BATCH) + self.others) * seconds_a_step / 60
+        # Held-out texts are run through once in an epoch, at the end of the training, for their trace and the export.
+        forward = (self.epochs + 3) * held_out / BATCH / 3  # of the three passes of a step, one is forward
+        return (self.epochs * math.ceil(train / BATCH) + forward + self.others) * seconds_a_step / 60
 
 
-def choose_texts(texts: int, work: Work, seconds_a_step: float) -> int:
+def choose_texts(work: Work, train: int, held_out: int, seconds_a_step: float) -> int:
     """Choose how many texts to train on: all, or as many as time allows.
 
     Args:
-        texts: How many there are.
         work: What is to be done.
+        train: How many texts there are to train on.
+        held_out: How many texts are in the calibration and test splits.
         seconds_a_step: How long a training step takes here.
 
     Returns:
         All of them, or a round number.
     """
-    candidates = [texts, *(fewer for fewer in FEWER if fewer < texts)]
-    return next((few for few in candidates if work.minutes(few, seconds_a_step) <= LONGEST), candidates[-1])
+    candidates = [train, *(fewer for fewer in FEWER if fewer < train)]
+    in_time = (few for few in candidates if work.minutes(few, held_out, seconds_a_step) <= LONGEST)
+    return next(in_time, candidates[-1])
 
 
 def time_step(encoder: str, texts: Texts) -> float:

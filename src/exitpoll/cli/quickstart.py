@@ -6,13 +6,14 @@ Every step is a command that a user could type, and writes a file; a step whose 
 from __future__ import annotations
 
 import json
+import sys
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
 from exitpoll.cli.pace import Work, choose_texts, describe, time_step
 from exitpoll.data.demo import EMBEDDED
-from exitpoll.data.splits import Texts, load_splits
+from exitpoll.data.splits import Splits, Texts, load_splits
 from exitpoll.errors import InputError, check_installed
 from exitpoll.files import read_json, write_json, write_text
 from exitpoll.models.folder import MANIFEST, POLICY, REPORT
@@ -43,7 +44,7 @@ class Choices:
 class Size:
     """How much work the steps do, as options of their commands and in training steps."""
 
-    most_texts: int | None  # to train on; None is all
+    most_texts: int  # to train on
     train: Sequence[str]
     max_accuracy_drop: str
     bench: Sequence[str]
@@ -55,14 +56,14 @@ FAST = Size(
     train=("--epochs", "1", "--logs-per-epoch", "1"),
     max_accuracy_drop="0.03",
     bench=("--texts", "30", "--rounds", "2"),
-    work=Work(epochs=1, others=300),
+    work=Work(epochs=1, others=90),
 )
 COMPLETE = Size(
-    most_texts=None,
-    train=("--epochs", "3", "--logs-per-epoch", "2"),
+    most_texts=sys.maxsize,
+    train=("--epochs", "2", "--logs-per-epoch", "1"),
     max_accuracy_drop="0.01",
-    bench=("--texts", "100", "--rounds", "3"),
-    work=Work(epochs=3, others=600),
+    bench=("--texts", "50", "--rounds", "3"),
+    work=Work(epochs=2, others=150),
 )
 
 
@@ -183,7 +184,7 @@ def prepare(folder: Path, choices: Choices) -> tuple[Started, list[str]]:
             raise InputError(f"'{folder}' was started with {listed}; choose another folder with --out")
         return Started(choices, limit), []
     splits = load_splits(choices.data)
-    started, lines = _plan(choices, splits.train)
+    started, lines = _plan(choices, splits)
     folder.mkdir(parents=True, exist_ok=True)
     rows = _sentences(choices.data, splits.test)
     write_text(folder / INPUT, "".join(json.dumps(row, ensure_ascii=False) + "\n" for row in rows))
@@ -191,20 +192,25 @@ def prepare(folder: Path, choices: Choices) -> tuple[Started, list[str]]:
     return started, lines
 
 
-def _plan(choices: Choices, train: Texts) -> tuple[Started, list[str]]:
+def _plan(choices: Choices, splits: Splits) -> tuple[Started, list[str]]:
     """Decide how many texts to train on, by the time of a few steps, and say how long everything takes."""
     size = FAST if choices.fast else COMPLETE
-    texts = len(train) if size.most_texts is None else min(size.most_texts, len(train))
-    seconds = time_step(choices.encoder, train)
-    chosen = choose_texts(texts, size.work, seconds)
-    lines = [f"this takes {describe(size.work.minutes(chosen, seconds))} here, by the time of a few training steps"]
+    seconds, held_out = time_step(choices.encoder, splits.train), len(splits.calibration) + len(splits.test)
+
+    def minutes(size: Size, texts: int) -> str:
+        return describe(size.work.minutes(texts, held_out, seconds))
+
+    texts = min(size.most_texts, len(splits.train))
+    chosen = choose_texts(size.work, texts, held_out, seconds)
+    lines = [f"this takes {minutes(size, chosen)} here, by the time of a few training steps"]
     if chosen < texts:
-        longer = describe(size.work.minutes(texts, seconds))
-        lines.append(f"it trains on {chosen:,} of {texts:,} texts: with all of them it would take {longer}")
+        lines.append(
+            f"it trains on {chosen:,} of {texts:,} texts: with all of them it would take {minutes(size, texts)}"
+        )
     if not choices.fast:
-        faster = FAST.work.minutes(min(FAST.most_texts or texts, len(train)), seconds)
-        lines.append(f"shorter: exitpoll quickstart --fast takes {describe(faster)}, and gives a weaker model")
-    return Started(choices, None if chosen == len(train) else chosen), lines
+        faster = minutes(FAST, min(FAST.most_texts, len(splits.train)))
+        lines.append(f"shorter: exitpoll quickstart --fast takes {faster}, and gives a weaker model")
+    return Started(choices, None if chosen == len(splits.train) else chosen), lines
 
 
 def _sentences(data: str, test: Texts) -> list[dict[str, str]]:

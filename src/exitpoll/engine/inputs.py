@@ -76,9 +76,8 @@ def read_texts(
     overlap = loaded.overlap(texts)
     if overlap is not None:
         about["overlap"] = overlap.to_dict()
-        is_counted = (
-            split in ("calibration", "test") and loaded.training.get("data") == Path(data).name
-        )  # in the splits
+        # Of the splits that the model was trained on, load_splits has counted the texts that they share.
+        is_counted = split in ("calibration", "test") and loaded.training.get("data") == Path(data).name
         if overlap.shared and not is_counted:
             notes.append(f"{overlap.shared} of {overlap.checked} texts are training texts of this model")
     return InputTexts(texts, about, tuple(notes))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import nullcontext
@@ -21,6 +22,8 @@ from exitpoll.errors import InputError, MissingExtraError
 from exitpoll.models.folder import TOKENIZER
 
 os.environ.setdefault("ORT_DISABLE_TELEMETRY", "1")  # ONNX Runtime 1.29 and later would report their use
+
+CPU_LIMIT = Path("/sys/fs/cgroup/cpu.max")  # microseconds of CPU time in a period, and the period
 
 if TYPE_CHECKING:
     from onnxruntime import InferenceSession, SessionOptions
@@ -131,8 +134,13 @@ class _Graph:
 
 
 def _cores() -> int:
-    """Return the number of cores that this process may use."""
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    """Return the number of cores that this process may use, which a container may limit by time."""
+    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    try:
+        quota, period = map(int, CPU_LIMIT.read_text(encoding="utf-8").split())
+    except (OSError, ValueError):  # there is no limit
+        return cores
+    return max(1, min(cores, math.ceil(quota / max(1, period))))
 
 
 def _session_options(threads: int, *, only: bool = False) -> SessionOptions:

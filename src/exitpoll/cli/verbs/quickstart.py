@@ -76,7 +76,7 @@ def _run(words: Sequence[str]) -> bool:
     except InputError as error:
         if words[0] != "calibrate":
             raise
-        say(str(error))
+        say(error.with_flags())
         return False
     return True
 
