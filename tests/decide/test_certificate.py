@@ -66,6 +66,14 @@ def test_every_field_is_in_a_round_trip():
         assert any(value != getattr(default, field.name) for value in values), field.name
 
 
+def test_repr_is_short():
+    assert repr(PROVEN) == (
+        "Certificate(accuracy is at most 2 points below the full model's, with 90 % confidence; "
+        "2.50 × in layers on 500 texts)"
+    )
+    assert repr(CERTIFICATES["unmet"]).startswith("Certificate(not possible: answers differ")
+
+
 def test_people_can_read_it():
     plain = PROVEN.to_dict()
     assert plain["version"] == VERSION

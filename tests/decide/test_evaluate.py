@@ -127,6 +127,15 @@ class TestGuarantee:
             evaluate(other, self.POLICY)
 
 
+def test_repr_is_short():
+    found = evaluate(clear_trace(5), TestGuarantee.POLICY)
+    ours, full = (100 * row.score.value for row in found.rows[:2])
+    assert repr(found) == (
+        f"Evaluation(accuracy {ours:.1f} % against {full:.1f} % of the full model, {found.rows[0].speedup:.2f} × in "
+        "layers, 600 texts; guarantee: held)"
+    )
+
+
 def test_groups_are_measured_alone():
     trace = random_trace(0)
     names = ["a", "b"] * 30

@@ -193,6 +193,23 @@ def test_names(policy, name):
     assert policy.name == name
 
 
+@pytest.mark.parametrize(
+    ("policy", "text"),
+    [
+        (Policy("votes", None, {"k": 0.5}), "Policy(votes (k=0.5), never exits early)"),
+        (Policy("max_prob", [0.9, 0.8], max_depth=6), "Policy(max_prob, one threshold per exit, at most 6 layers)"),
+        (
+            Policy("max_prob", 0.9, certificate=certified()),
+            "Policy(max_prob, threshold 0.9, 1.50 × in layers, guarantee: answers differ from the full model's on at "
+            "most 1 % of texts, with 95 % confidence)",
+        ),
+        (Policy("learned", 0.9, SETTINGS["learned"]), "Policy(learned (towards=agreement), threshold 0.9)"),
+    ],
+)
+def test_repr_is_short(policy, text):
+    assert repr(policy) == text
+
+
 class TestFile:
     @pytest.mark.parametrize(
         "policy",
@@ -298,6 +315,7 @@ class TestRefusals:
                 "must be a list of at most 16 policies",
             ),
             ("hybrid", {"policies": [{"strategy": "votes", "settings": {"q": 1}}]}, "has no setting 'q'"),
+            ("hybrid", {"policies": [{"strategy": "learned", "threshold": 0.5}]}, "of at most 16 policies"),
             (["votes"], {}, "must be a name"),
         ],
     )

@@ -29,7 +29,7 @@ def code_blocks(text):
 def prepared(tmp_path_factory, model_folder, classifier_folder):
     """What a reader of a page has by then: data, a calibrated model with traces, a classifier."""
     folder = tmp_path_factory.mktemp("prepared")
-    data = write_toy_folder(folder / "trec", train=640, others=320)
+    data = write_toy_folder(folder / "trec", train=640, others=400)
     (folder / "questions.csv").write_text("text\ngood film\nbad plot\n")
     (folder / "questions.txt").write_text("".join(f"{text}\n" for text, _ in toy_rows(80, seed=4)))
     shutil.copytree(classifier_folder, folder / "my-classifier")

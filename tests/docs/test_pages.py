@@ -18,7 +18,7 @@ PRINTED = {  # a sign that the code of a page did what the page says
     "docs/how-to/analyze.md": "report.html",
     "docs/how-to/benchmark.md": "plain transformers",
     "docs/how-to/calibrate.md": "ms a text on average",
-    "docs/how-to/choose-a-strategy.md": "best accuracy in % on 320 texts",
+    "docs/how-to/choose-a-strategy.md": "best accuracy in % on 400 texts",
     "docs/how-to/command-line.md": '"certificate": {',
     "docs/how-to/export.md": "Prediction(label=",
     "docs/how-to/extend.md": "gini True",

@@ -2,66 +2,21 @@
 
 from __future__ import annotations
 
-import json
 import shutil
 
 import pytest
 from hypothesis import HealthCheck, given, settings
-from hypothesis import strategies as st
 
 from exitpoll import EarlyExitModel, InputError, load_model
 from exitpoll.files import read_json
 from exitpoll.models.card import model_card
 from exitpoll.models.folder import read_training
 from exitpoll.models.pretrained import read_any_config
+from tests.mutations import mutations
 
 MUTATIONS = settings(
     max_examples=2000, suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow]
 )
-SCALARS = st.one_of(
-    st.none(),
-    st.booleans(),
-    st.integers(),
-    st.integers(-3, 5),
-    st.floats(),
-    st.text(max_size=8),
-    st.sampled_from([2**31, 2**63, 10**30, "bert", "../x", "LABEL_0", "regression", "cuda", "float16", "\ud800", "\0"]),
-)
-VALUES = st.recursive(
-    SCALARS, lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=6), inner, max_size=3)
-)
-
-
-def paths_in(content, path=()):
-    """The places of all values inside a JSON object."""
-    yield path
-    items = content.items() if isinstance(content, dict) else enumerate(content) if isinstance(content, list) else ()
-    for key, value in items:
-        yield from paths_in(value, (*path, key))
-
-
-def changed(content, path, value):
-    """A copy of a JSON object with another value at one place."""
-    if not path:
-        return value
-    copy = dict(content) if isinstance(content, dict) else list(content)
-    copy[path[0]] = changed(content[path[0]], path[1:], value)
-    return copy
-
-
-def mutations(path):
-    """Mutations of a JSON file as text: other values at any place, fields that are missing or new, cut files."""
-    content = read_json(path)
-    text = path.read_text()
-    places = sorted(paths_in(content), key=len)
-    keys = sorted({str(place[-1]) for place in places if place} | {"attn_implementation", "num_labels", "dtype"})
-    values = st.builds(lambda place, value: json.dumps(changed(content, place, value)), st.sampled_from(places), VALUES)
-    fields = st.builds(lambda name, value: json.dumps(content | {name: value}), st.sampled_from(keys), VALUES)
-    missing = st.sampled_from(sorted(content)).map(
-        lambda name: json.dumps({key: value for key, value in content.items() if key != name})
-    )
-    cut = st.integers(0, len(text) - 1).map(lambda end: text[:end])
-    return st.one_of(values, values, fields, missing, cut)
 
 
 @pytest.fixture(scope="module")
@@ -83,7 +38,7 @@ def test_config(folder, model_folder):
     path, seen = folder / "config.json", {True: 0, False: 0}
 
     @MUTATIONS
-    @given(text=mutations(model_folder / "config.json"))
+    @given(text=mutations(read_json(model_folder / "config.json")))
     def check(text):
         path.write_text(text, encoding="utf-8", errors="surrogatepass")
         accepted = refused_or_read(read_any_config, folder)
@@ -102,7 +57,7 @@ def test_training_summary(folder, model_folder):
     path, seen = folder / "training.json", {True: 0, False: 0}
 
     @MUTATIONS
-    @given(text=mutations(model_folder / "training.json"))
+    @given(text=mutations(read_json(model_folder / "training.json")))
     def check(text):
         path.write_text(text, encoding="utf-8", errors="surrogatepass")
         seen[refused_or_read(read_training, folder)] += 1

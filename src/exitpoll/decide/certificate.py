@@ -207,7 +207,7 @@ class Certificate:
             raise InputError("the certificate is of another version: calibrate again")
         goal = _checked_object(values.pop("goal", None), "goal of the certificate")
         kind = goal.pop("kind", None)
-        if kind not in GOALS:
+        if not isinstance(kind, str) or kind not in GOALS:
             raise InputError(f"goal {kind!r} of the certificate is unknown; known goals: {', '.join(GOALS)}")
         parts: JsonObject = {
             "goal": _build(GOALS[kind], goal),

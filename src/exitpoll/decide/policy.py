@@ -21,6 +21,8 @@ from exitpoll.decide.trace import Trace
 from exitpoll.errors import InputError
 from exitpoll.files import JsonObject, read_json, write_json
 
+LARGEST_FILE = 1 << 20  # bytes of a policy.json
+
 
 @dataclass(frozen=True)
 class Policy:
@@ -291,6 +293,8 @@ class Policy:
         """
         if not Path(path).exists():
             raise InputError(f"there is no policy '{path}'; exitpoll calibrate writes one")
+        if Path(path).stat().st_size > LARGEST_FILE:
+            raise InputError(f"'{path}' is larger than {LARGEST_FILE >> 20} MiB, which no policy is")
         content = read_json(Path(path))
         if content is None:
             raise InputError(f"'{path}' is not a policy: it is not a JSON object")

@@ -106,6 +106,6 @@ def milliseconds(trace: Trace) -> list[float]:
     times = trace.about.get("milliseconds")
     if not isinstance(times, list) or len(times) != len(trace.exit_layers):
         raise InputError("this trace has no times; record it with exitpoll record, or choose by speed-up")
-    if not all(isinstance(time, int | float) and 0 < time < np.inf for time in times):
+    if not all(isinstance(time, int | float) and 1e-9 < time < 1e12 for time in times):
         raise InputError(f"the times of this trace must be milliseconds above 0, and are {times}")
     return times

@@ -123,8 +123,10 @@ def _is_policy(value: object) -> bool:
         return False
     if "strategy" not in value:
         return False
-    check_settings(value["strategy"], value.get("settings", {}))
-    if STRATEGIES[value["strategy"]].combines:
+    settings = value.get("settings", {})
+    check_settings(value["strategy"], settings)
+    row = STRATEGIES[value["strategy"]]
+    if row.combines or any(setting.required and name not in settings for name, setting in row.settings.items()):
         return False
     return value.get("threshold") is None or is_number(value["threshold"])
 

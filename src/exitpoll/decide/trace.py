@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import os
 import struct
 from collections.abc import Iterator, Mapping, Sequence
@@ -16,7 +17,7 @@ import numpy as np
 from numpy.typing import ArrayLike, DTypeLike, NDArray
 
 from exitpoll.decide.certificate import Metadata
-from exitpoll.decide.metrics import DEFAULT_METRICS, MULTI_LABEL, REGRESSION, SINGLE_LABEL
+from exitpoll.decide.metrics import DEFAULT_METRICS, MULTI_LABEL, PROBLEM_TYPES, REGRESSION, SINGLE_LABEL
 from exitpoll.errors import InputError
 from exitpoll.files import JsonObject
 
@@ -76,8 +77,11 @@ class Trace:
     @property
     def problem_type(self) -> str:
         """The problem type, as in transformers; inferred from the shapes where the metadata do not state it."""
-        if "problem_type" in self.about:
-            return self.about["problem_type"]
+        stated = self.about.get("problem_type")
+        if stated is not None:
+            if stated not in PROBLEM_TYPES:
+                raise InputError(f"problem_type {stated!r:.60} is unknown; known ones: {', '.join(PROBLEM_TYPES)}")
+            return stated
         if self.labels is not None and self.labels.ndim == 2:
             return MULTI_LABEL
         return REGRESSION if self.logits.shape[-1] == 1 else SINGLE_LABEL
@@ -85,7 +89,8 @@ class Trace:
     @property
     def metric(self) -> str:
         """The metric to score by: the task's if the metadata state it, else the usual one of the problem type."""
-        return self.about.get("metric") or DEFAULT_METRICS[self.problem_type]
+        stated = self.about.get("metric")
+        return stated if isinstance(stated, str) and stated else DEFAULT_METRICS[self.problem_type]
 
     @property
     def trained_on(self) -> float | None:
@@ -272,7 +277,9 @@ def _map(path: Path, start: int, entry: JsonObject, mode: Literal["r", "r+"] = "
     """Memory-map one array of a safetensors file; an empty one cannot be mapped and is created."""
     kind, shape = _TYPES[entry["dtype"]], tuple(entry["shape"])
     first, end = entry["data_offsets"]
-    if first < 0 or end - first != np.prod(shape, dtype=np.int64) * np.dtype(kind).itemsize:
+    if not all(type(number) is int and number >= 0 for number in (*shape, first, end)):
+        raise ValueError("its shapes are not numbers")
+    if end - first != math.prod(shape) * np.dtype(kind).itemsize:
         raise ValueError("its shapes do not fit its data")
     if 0 in shape:
         return np.zeros(shape, dtype=kind)

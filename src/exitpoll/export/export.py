@@ -12,7 +12,7 @@ from transformers import PreTrainedTokenizerBase
 
 from exitpoll.data.progress import OnProgress, ignore, named
 from exitpoll.data.splits import Texts
-from exitpoll.decide.calibrate import calibrate_for
+from exitpoll.decide.calibrate import MOST_TRAINED_ON, calibrate_for
 from exitpoll.decide.certificate import Guarantee
 from exitpoll.decide.metrics import METRICS, predictions
 from exitpoll.decide.policy import Policy
@@ -236,9 +236,10 @@ def _calibrate_again(policy: Policy | None, trace: Trace) -> Policy | None:
         return policy
     goal, asked, metric = policy.certificate.goal, policy.certificate.asked, policy.certificate.metric
     strategy = asked if isinstance(asked, str) else Policy(**asked)
-    if isinstance(goal, Guarantee) or metric not in METRICS:  # agreement with the full model is not a metric
+    if isinstance(goal, Guarantee) or metric not in METRICS or trace.labels is None:  # then agreement is the score
         metric = None
-    return calibrate_for(trace, goal, strategy, metric=metric)
+    allowed = (policy.certificate.trained_on or 0.0) > MOST_TRAINED_ON  # as whoever calibrated the model insisted
+    return calibrate_for(trace, goal, strategy, metric=metric, allow_training_texts=allowed)
 
 
 def _with_scores(exported: Exported, before: Trace, after: Trace) -> Exported:
