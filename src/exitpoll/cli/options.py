@@ -105,8 +105,13 @@ class _MakesSettings(TrainingSettings):
 def _grouped_settings() -> type[TrainingSettings]:
     """Annotate the settings of a training with the groups in which help lists them."""
     hints = get_type_hints(TrainingSettings)
+    switches = {True: Parameter(negative_bool="no-")}  # by default: what is on can be turned off
     annotated = [
-        (row.name, Annotated[hints[row.name], _GROUPS.get(row.name, IN_OPTIMIZER)], field(default=row.default))
+        (
+            row.name,
+            Annotated[hints[row.name], _GROUPS.get(row.name, IN_OPTIMIZER), switches.get(row.default is True)],
+            field(default=row.default),
+        )
         for row in fields(TrainingSettings)
     ]
     return make_dataclass(
