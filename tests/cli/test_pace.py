@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import pytest
+import torch
 
 from exitpoll import Texts
-from exitpoll.cli import quickstart
-from exitpoll.cli.pace import LONGEST, Work, choose_texts, describe, time_step
+from exitpoll.cli import pace, quickstart
+from exitpoll.cli.pace import LONGEST, Pace, Work, choose_texts, describe, measure
 from exitpoll.cli.quickstart import Choices, prepare, steps
 
 WORK = Work(epochs=3, others=500)
@@ -42,31 +43,47 @@ def test_times_in_words(minutes, words):
     assert describe(minutes) == words
 
 
-def test_a_step_is_timed(encoder_folder):
+def test_steps_are_timed(encoder_folder):
+    threads = torch.get_num_threads()
     for texts in (Texts(["good film"] * 40), Texts(["good"], ["film"])):
-        assert 0 < time_step(str(encoder_folder), texts) < 60
+        timed = measure(str(encoder_folder), texts)
+        assert 0 < timed.seconds_a_step < 60
+        assert timed.threads in (1, threads)
+    assert torch.get_num_threads() == threads
 
 
-@pytest.fixture
-def slow(monkeypatch):
-    monkeypatch.setattr(quickstart, "time_step", lambda encoder, texts: 2.0)
+@pytest.mark.parametrize(("seconds", "threads"), [({3: 0.5, 1: 1.0}, 3), ({3: 5.0, 1: 1.0}, 1)])
+def test_a_busy_machine_is_used_with_one_thread(monkeypatch, seconds, threads):
+    monkeypatch.setattr(pace, "_training_step", lambda encoder, texts: None)
+    monkeypatch.setattr(pace, "_time", lambda step: seconds[torch.get_num_threads()])
+    before = torch.get_num_threads()
+    torch.set_num_threads(3)
+    try:
+        assert measure("any", Texts(["a"])) == Pace(seconds[threads], threads)
+    finally:
+        torch.set_num_threads(before)
 
 
-def test_the_choice_is_said_and_kept(tmp_path, slow, monkeypatch):
+def test_the_choice_is_said_and_kept(tmp_path, monkeypatch):
+    monkeypatch.setattr(quickstart, "measure", lambda encoder, texts: Pace(2.0, 1))
     choices = Choices("embedded", "embedded", fast=False)
-    started, lines = prepare(tmp_path / "out", choices)
+    started = prepare(tmp_path / "out", choices)
     assert started.limit in (1500, 3000)
-    assert f"it trains on {started.limit:,} of 6,000 texts" in lines[1]
-    assert "--fast" in lines[2]
+    assert f"it trains on {started.limit:,} of 6,000 texts" in started.lines[1]
+    assert "--fast" in started.lines[2]
     words = next(steps(tmp_path / "out", started)).words
     assert words[words.index("--limit") + 1] == str(started.limit)
-    monkeypatch.setattr(quickstart, "time_step", lambda encoder, texts: 0.01)  # the machine is free now
-    assert prepare(tmp_path / "out", choices) == (started, [])
+    monkeypatch.setattr(quickstart, "measure", lambda encoder, texts: Pace(0.01, 2))  # the machine is free now
+    again = prepare(tmp_path / "out", choices)
+    assert again.limit == started.limit
+    assert again.lines[0].startswith("this takes about a minute here")
+    (tmp_path / "out" / "model").mkdir()
+    assert prepare(tmp_path / "out", choices).lines == ()
 
 
 def test_a_usual_machine_trains_on_all_texts(tmp_path, monkeypatch):
-    monkeypatch.setattr(quickstart, "time_step", lambda encoder, texts: 0.5)
-    started, lines = prepare(tmp_path / "out", Choices("embedded", "embedded", fast=False))
+    monkeypatch.setattr(quickstart, "measure", lambda encoder, texts: Pace(0.5, 2))
+    started = prepare(tmp_path / "out", Choices("embedded", "embedded", fast=False))
     assert started.limit is None
     assert "--limit" not in next(steps(tmp_path / "out", started)).words
-    assert len(lines) == 2
+    assert len(started.lines) == 2

@@ -9,6 +9,7 @@ import pytest
 from exitpoll import InputError
 from exitpoll.cli import quickstart
 from exitpoll.cli.app import app
+from exitpoll.cli.pace import Pace
 from exitpoll.cli.quickstart import Choices, Started, describe_answers, describe_speed, prepare, steps
 from exitpoll.files import write_json
 from tests.report.samples import benchmark
@@ -19,7 +20,7 @@ EMBEDDED = Choices("embedded", "embedded", fast=True)
 
 @pytest.fixture(autouse=True)
 def usual_machine(monkeypatch):
-    monkeypatch.setattr(quickstart, "time_step", lambda encoder, texts: 0.2)
+    monkeypatch.setattr(quickstart, "measure", lambda encoder, texts: Pace(0.2, 2))
 
 
 def test_its_input_is_written_once(tmp_path):

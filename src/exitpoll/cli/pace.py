@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import time
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -11,10 +12,18 @@ if TYPE_CHECKING:
     from exitpoll.data.splits import Texts
 
 BATCH = 32  # texts in a training step
-TIMED_STEPS = 5  # the fastest counts, so that a busy moment does not
+TIMED_STEPS = 4  # the fastest counts, so that a busy moment does not
 ENOUGH = 4.0  # seconds of timing, where the machine is slow
 LONGEST = 15.0  # minutes: with more, it trains on fewer texts
 FEWER = (6000, 3000, 1500)  # texts to train on instead of more
+
+
+@dataclass(frozen=True)
+class Pace:
+    """How fast this machine trains."""
+
+    seconds_a_step: float
+    threads: int  # with so many
 
 
 @dataclass(frozen=True)
@@ -57,16 +66,31 @@ def choose_texts(work: Work, train: int, held_out: int, seconds_a_step: float) -
     return next(in_time, candidates[-1])
 
 
-def time_step(encoder: str, texts: Texts) -> float:
-    """Time a training step.
+def measure(encoder: str, texts: Texts) -> Pace:
+    """Time training steps with all threads and with one.
+
+    On a busy machine, threads that wait for each other make two slower than one.
 
     Args:
         encoder: What is to be trained.
         texts: What it is to be trained on; the first of them are used.
 
     Returns:
-        Seconds, in the fastest of a few steps.
+        The faster of the two.
     """
+    import torch
+
+    step, threads = _training_step(encoder, texts), torch.get_num_threads()
+    paces = []
+    for number in {threads, 1}:
+        torch.set_num_threads(number)
+        paces.append(Pace(_time(step), number))
+    torch.set_num_threads(threads)
+    return min(paces, key=lambda pace: pace.seconds_a_step)
+
+
+def _training_step(encoder: str, texts: Texts) -> Callable[[], object]:
+    """Return a function that runs texts through a new model, forward and backward."""
     from exitpoll.models.device import choose_device
     from exitpoll.models.model import EarlyExitModel
     from exitpoll.models.pretrained import encoder_folder
@@ -75,19 +99,19 @@ def time_step(encoder: str, texts: Texts) -> float:
     device = choose_device("auto")
     model = EarlyExitModel.from_encoder(encoder, labels=2).to(device).train()
     tokenizer = load_tokenizer(str(encoder_folder(encoder)))
+    first, second = (None if part is None else list(part)[:BATCH] for part in (texts.first, texts.second))
     length = model.config.max_length
+    tokens = tokenizer(first, second, padding=True, truncation=True, max_length=length, return_tensors="pt").to(device)
+    return lambda: model(**tokens).exit_logits.sum().backward()
 
-    def step(count: int) -> float:
-        first, second = (None if part is None else list(part)[:count] for part in (texts.first, texts.second))
-        tokens = tokenizer(first, second, padding=True, truncation=True, max_length=length, return_tensors="pt")
+
+def _time(step: Callable[[], object]) -> float:
+    """Return how many seconds the fastest of a few steps takes, after one that warms up."""
+    seconds: list[float] = []
+    while len(seconds) < 1 + TIMED_STEPS and sum(seconds) < ENOUGH:
         started = time.perf_counter()
-        model(**tokens.to(device)).exit_logits.sum().backward()
-        return time.perf_counter() - started
-
-    step(1)  # warms up
-    seconds = [step(BATCH)]
-    while len(seconds) < TIMED_STEPS and sum(seconds) < ENOUGH:
-        seconds.append(step(BATCH))
+        step()
+        seconds.append(time.perf_counter() - started)
     return min(seconds)
 
 

@@ -11,7 +11,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
-from exitpoll.cli.pace import Work, choose_texts, describe, time_step
+from exitpoll.cli.pace import Pace, Work, choose_texts, describe, measure
 from exitpoll.data.demo import EMBEDDED
 from exitpoll.data.splits import Splits, Texts, load_splits
 from exitpoll.errors import InputError, check_installed
@@ -19,7 +19,7 @@ from exitpoll.files import read_json, write_json, write_text
 from exitpoll.models.folder import MANIFEST, POLICY, REPORT
 from exitpoll.report.html import PAGE
 
-CHOICES, INPUT = "quickstart.json", "sentences.jsonl"
+CHOICES, INPUT, MODEL = "quickstart.json", "sentences.jsonl", "model"
 EXTRAS = {"onnx": ("onnx", "onnxscript", "onnxruntime"), "plots": ("jinja2", "matplotlib")}
 SENTENCES = (
     "a gorgeous , witty , seductive movie .",
@@ -73,11 +73,13 @@ class Started:
 
     choices: Choices
     limit: int | None  # train on at most so many texts; None is all
+    pace: Pace | None = None  # of the training; None if that is done
+    lines: Sequence[str] = ()  # how long it takes
 
-    @property
-    def size(self) -> Size:
-        """How much work the steps do."""
-        return FAST if self.choices.fast else COMPLETE
+
+def size_of(choices: Choices) -> Size:
+    """Return how much work the steps do."""
+    return FAST if choices.fast else COMPLETE
 
 
 @dataclass(frozen=True)
@@ -106,8 +108,8 @@ def steps(folder: Path, started: Started) -> Iterator[Step]:
     Yields:
         The steps.
     """
-    choices, size = started.choices, started.size
-    model, data = folder / "model", ["--data", choices.data]
+    choices, size = started.choices, size_of(started.choices)
+    model, data = folder / MODEL, ["--data", choices.data]
     limit = [] if started.limit is None else ["--limit", str(started.limit)]
     arguments = ["--encoder", choices.encoder, *data, "--out", str(model), "--resume", *limit, *size.train]
     yield Step("Train a head after every layer", "train", arguments, model)
@@ -164,7 +166,7 @@ def check_requirements(encoder: str) -> None:
         check_installed(packages, "the quickstart", extra)
 
 
-def prepare(folder: Path, choices: Choices) -> tuple[Started, list[str]]:
+def prepare(folder: Path, choices: Choices) -> Started:
     """Create the folder, or check that it was started with the same choices.
 
     Args:
@@ -172,7 +174,7 @@ def prepare(folder: Path, choices: Choices) -> tuple[Started, list[str]]:
         choices: What was asked for.
 
     Returns:
-        The quickstart, new or to be continued, and lines on how long it takes, if it is new.
+        The quickstart, new or to be continued.
     """
     earlier = read_json(folder / CHOICES)
     if earlier is None and folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
@@ -182,35 +184,45 @@ def prepare(folder: Path, choices: Choices) -> tuple[Started, list[str]]:
         if earlier != asdict(choices) or not isinstance(limit, int | None):
             listed = ", ".join(f"{name} {value}" for name, value in earlier.items())
             raise InputError(f"'{folder}' was started with {listed}; choose another folder with --out")
-        return Started(choices, limit), []
+        if (folder / MODEL).exists():
+            return Started(choices, limit)
     splits = load_splits(choices.data)
-    started, lines = _plan(choices, splits)
+    pace = measure(choices.encoder, splits.train)
+    if earlier is not None:
+        return Started(choices, limit, pace, _describe_time(choices, splits, pace, limit))
+    limit = _choose_limit(choices, splits, pace)
     folder.mkdir(parents=True, exist_ok=True)
     rows = _sentences(choices.data, splits.test)
     write_text(folder / INPUT, "".join(json.dumps(row, ensure_ascii=False) + "\n" for row in rows))
-    write_json(folder / CHOICES, asdict(choices) | {"limit": started.limit})
-    return started, lines
+    write_json(folder / CHOICES, asdict(choices) | {"limit": limit})
+    return Started(choices, limit, pace, _describe_time(choices, splits, pace, limit))
 
 
-def _plan(choices: Choices, splits: Splits) -> tuple[Started, list[str]]:
-    """Decide how many texts to train on, by the time of a few steps, and say how long everything takes."""
-    size = FAST if choices.fast else COMPLETE
-    seconds, held_out = time_step(choices.encoder, splits.train), len(splits.calibration) + len(splits.test)
+def _choose_limit(choices: Choices, splits: Splits, pace: Pace) -> int | None:
+    """Choose how many texts to train on at most; None is all."""
+    size, held_out = size_of(choices), len(splits.calibration) + len(splits.test)
+    texts = choose_texts(size.work, min(size.most_texts, len(splits.train)), held_out, pace.seconds_a_step)
+    return None if texts == len(splits.train) else texts
 
-    def minutes(size: Size, texts: int) -> str:
-        return describe(size.work.minutes(texts, held_out, seconds))
 
-    texts = min(size.most_texts, len(splits.train))
-    chosen = choose_texts(size.work, texts, held_out, seconds)
-    lines = [f"this takes {minutes(size, chosen)} here, by the time of a few training steps"]
-    if chosen < texts:
-        lines.append(
-            f"it trains on {chosen:,} of {texts:,} texts: with all of them it would take {minutes(size, texts)}"
-        )
+def _describe_time(choices: Choices, splits: Splits, pace: Pace, limit: int | None) -> list[str]:
+    """Say how long everything takes here, and how to make it shorter."""
+    held_out = len(splits.calibration) + len(splits.test)
+
+    def takes(size: Size, texts: int) -> str:
+        return describe(size.work.minutes(texts, held_out, pace.seconds_a_step))
+
+    size, every = size_of(choices), len(splits.train)
+    texts, most = every if limit is None else limit, min(size.most_texts, every)
+    threads = f"{pace.threads} thread{'' if pace.threads == 1 else 's'}"
+    lines = [f"this takes {takes(size, texts)} here, by the time of a few training steps on {threads}"]
+    if texts < most:
+        longer = takes(size, most)
+        lines.append(f"it trains on {texts:,} of {most:,} texts: with all of them it would take {longer}")
     if not choices.fast:
-        faster = minutes(FAST, min(FAST.most_texts, len(splits.train)))
+        faster = takes(FAST, min(FAST.most_texts, every))
         lines.append(f"shorter: exitpoll quickstart --fast takes {faster}, and gives a weaker model")
-    return Started(choices, None if chosen == len(splits.train) else chosen), lines
+    return lines
 
 
 def _sentences(data: str, test: Texts) -> list[dict[str, str]]:

@@ -28,7 +28,7 @@ def test_from_nothing_to_a_report(start, tmp_path, monkeypatch):
         assert title in printed
     assert (tmp_path / "out" / "report" / "report.html").exists()
     assert "Wall-clock time</h2>" in (tmp_path / "out" / "report" / "report.html").read_text()
-    assert printed.startswith("this takes about a minute here, by the time of a few training steps\n")
+    assert printed.startswith("this takes about a minute here, by the time of a few training steps on ")
     *_, heading, torch_1, torch_32, onnx_1, onnx_32, link = printed.splitlines()
     assert heading == "wall-clock time, with the range over the rounds:"
     assert all("by early exit, on top of" in line for line in (torch_1, torch_32, onnx_1, onnx_32))

@@ -38,18 +38,30 @@ def quickstart(
         fast: Use fewer texts and one epoch: takes about two minutes and gives a weaker model.
         out: The folder for everything; quickstart, or quickstart-fast, by default.
     """
-    from exitpoll.cli.quickstart import Choices, check_requirements, describe_answers, describe_speed, prepare, steps
+    import torch
+
+    from exitpoll.cli.quickstart import (
+        MODEL,
+        Choices,
+        check_requirements,
+        describe_answers,
+        describe_speed,
+        prepare,
+        steps,
+    )
 
     folder, choices = out or Path("quickstart-fast" if fast else "quickstart"), Choices(encoder, data, fast)
     check_requirements(encoder)
     quieten_transformers()
-    started, lines = prepare(folder, choices)
-    say(*lines)
+    started = prepare(folder, choices)
+    say(*started.lines)
+    if started.pace is not None:
+        torch.set_num_threads(started.pace.threads)
     todo = list(steps(folder, started))
     for number, step in enumerate(todo, start=1):
         _do(step, f"{number} of {len(todo)}: {step.title}")
         if step.verb == "predict":
-            say(*describe_answers(step.makes, _layers(folder / "model")))
+            say(*describe_answers(step.makes, _layers(folder / MODEL)))
     say("", *describe_speed(folder / "bench" / "bench.json"), f"open {todo[-1].makes.resolve()} in a browser")
 
 
