@@ -123,6 +123,7 @@ class TestStatic:
         known = Trace(logits, trace.labels)
         lines = describe_best(compare(known, sweep(known, ["patience", "static"])))
         assert lines[2] == "best at ≥ 2×: 100.0 at 2.00×, every text exits at layer 2"
+        assert lines[5].endswith(" at 4.00×, every text exits at layer 1")  # whatever the strategy
 
 
 class TestSearch:
@@ -205,7 +206,8 @@ def test_notes():
 def test_the_best_policies_of_a_sweep():
     trace = random_trace(0)
     *lines, last = describe_best(compare(trace, sweep(trace, ["margin"])))
-    assert all(", margin, threshold " in line for line in lines)
+    assert all(", margin, threshold " in line for line in lines[:-1])
+    assert lines[-1].endswith("at 4.00×, every text exits at layer 1")
     assert [line.split(":")[0] for line in lines[:2]] == ["best at ≥ 1.3×", "best at ≥ 1.5×"]
     assert "picked on these same texts" in last
 

@@ -290,10 +290,10 @@ def describe_best(comparison: Comparison) -> list[str]:
         best = best_point(comparison.curves, speedup)
         if best is not None:
             curve, point = best
-            reached = f"{percent(float(curve.score[point]))} at {curve.speedup[point]:.2f}×"
-            described = f"{reached}, {_describe_policy(curve.policy_at(point))}"
+            reached = (round(float(curve.score[point]), 9), round(float(curve.speedup[point]), 9))
+            described = f"{percent(reached[0])} at {reached[1]:.2f}×, {_describe_policy(curve.policy_at(point))}"
             static = comparison.best_static_exit(speedup)
-            if static is not None and static.score > curve.score[point]:
+            if static is not None and (round(static.score, 9), round(static.speedup, 9)) >= reached:
                 described = f"{percent(static.score)} at {static.speedup:.2f}×, every text exits at {static.name}"
             lines.append(f"best at ≥ {speedup:g}×: {described}")
     if comparison.metric == AGREEMENT:
