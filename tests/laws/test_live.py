@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 
 from exitpoll import Policy, Texts, record
+from exitpoll.decide.fitting import fit
 from exitpoll.decide.metrics import MULTI_LABEL, REGRESSION
 from exitpoll.decide.strategies import STATIC, STRATEGIES
 from exitpoll.engine import scheduler
@@ -145,15 +146,27 @@ def test_multi_label_texts_leave_where_the_trace_predicts(tiny_models, tmp_path,
     assert len(set(labels)) > 2
 
 
+def policy_for_values(name, trace):
+    """Return a policy for regression with a threshold between two scores, in the middle."""
+    values = np.asarray(trace.logits)
+    if STRATEGIES[name].fit_for(REGRESSION) is not None:
+        policy = fit(trace, name)
+    else:
+        steps = np.unique(np.abs(np.diff(values[..., 0], axis=1)))
+        settings = {"within": float(steps[len(steps) // 2 :][:2].mean())} if name == "patience" else {}
+        policy = Policy(name, None, settings, problem_type=REGRESSION)
+    scores = np.unique(policy.opinion(values).score[:, :-1])
+    return policy.at(float(scores[max(len(scores) // 2 - 1, 0) :][:2].mean()))
+
+
+@pytest.mark.parametrize("strategy", [name for name, row in STRATEGIES.items() if row.regression])
 @pytest.mark.parametrize("runtime", ["torch", "onnx"])
-def test_regression_texts_leave_where_the_trace_predicts(tiny_models, tmp_path, runtime):
+def test_regression_texts_leave_where_the_trace_predicts(tiny_models, tmp_path, runtime, strategy):
     ready = tiny_models("bert", labels=("value",), problem_type=REGRESSION).load(runtime)
     trace = record(ready, Texts(TEXTS), tmp_path / "trace")
-    steps = np.unique(np.abs(np.diff(np.asarray(trace.logits)[..., 0], axis=1)))
-    within = float(steps[len(steps) // 2 :][:2].mean())
-    policy = Policy("patience", 1, {"within": within}, problem_type=REGRESSION)
+    policy = policy_for_values(strategy, trace)
     replay, predictions = policy.decide(trace), Engine(ready, policy)(TEXTS, 7)
-    assert len(set(replay.depth.tolist())) > 1
+    assert len(set(replay.depth.tolist())) > 1 or strategy == STATIC
     assert [prediction.depth for prediction in predictions] == replay.depth.tolist()
     np.testing.assert_allclose([prediction.label for prediction in predictions], replay.answer, atol=1e-4)
 
