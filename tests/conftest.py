@@ -10,6 +10,7 @@ from types import SimpleNamespace
 # Tests never use the network.
 os.environ["HF_HUB_OFFLINE"] = "1"
 os.environ["HF_DATASETS_OFFLINE"] = "1"
+os.environ.pop("COLUMNS", None)  # the width of the terminal is for tests to set
 
 import hypothesis
 import pytest

@@ -124,3 +124,9 @@ def test_an_interrupt_names_the_option_to_continue(run, data, encoder_folder, tm
     code, _, err = run("train", "--encoder", encoder_folder, "--data", data, "--out", tmp_path / "m")
     assert code == 130
     assert err == "exitpoll: interrupted; rerun with --resume to continue\n"
+
+
+def test_settings_of_a_training_are_taken_where_pydantic_is_imported(run, data, encoder_folder, tmp_path):
+    pytest.importorskip("pydantic")  # with which cyclopts validates dataclasses
+    code, _, err = run("train", "--encoder", encoder_folder, "--data", data, "--out", tmp_path / "m", "--epochs", "0")
+    assert (code, err.strip()) == (2, "exitpoll: epochs 0 must be at least 1")

@@ -62,7 +62,7 @@ def test_a_comparison():
 
 def test_a_benchmark():
     rows = lines_of(benchmark_table(benchmark()))
-    assert len(rows) == 8
+    assert len(rows) == len(benchmark().timings)
     assert rows[0] == ["plain transformers", "torch", "1", "2.00", "4.0", "1.00", "1.00", "1.00"]
 
 

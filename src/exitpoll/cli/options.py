@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field, fields, make_dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Literal, get_type_hints
+from typing import TYPE_CHECKING, Annotated, Literal, get_type_hints
 
 from cyclopts import Parameter
 
@@ -94,14 +94,6 @@ _GROUPS = {"max_length": IN_DATA} | dict.fromkeys(  # of the settings of a train
 )
 
 
-class _MakesSettings(TrainingSettings):
-    """A class whose instances are TrainingSettings: only its annotations differ."""
-
-    def __new__(cls, **values: Any) -> TrainingSettings:  # type: ignore[misc]
-        """Return the settings."""
-        return TrainingSettings(**values)
-
-
 def _grouped_settings() -> type[TrainingSettings]:
     """Annotate the settings of a training with the groups in which help lists them."""
     hints = get_type_hints(TrainingSettings)
@@ -117,7 +109,7 @@ def _grouped_settings() -> type[TrainingSettings]:
     return make_dataclass(
         "TrainingSettings",
         annotated,
-        bases=(_MakesSettings,),
+        bases=(TrainingSettings,),
         namespace={"__doc__": TrainingSettings.__doc__, "__module__": __name__},
         frozen=True,
         kw_only=True,
