@@ -14,6 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from common import time_alternately, write_results
+from exitpoll.decide.costs import ExitCosts
 from exitpoll.decide.fitting import Candidate, candidates, variants
 from exitpoll.decide.policy import Policy
 from exitpoll.decide.strategies import STRATEGIES
@@ -63,7 +64,7 @@ def plain_loop(trace: Trace, candidate: Candidate, levels: NDArray) -> list[tupl
 def sweep_cost(texts: int) -> SweepCost:
     """Time the sweep and the plain loop alternately, strategy by strategy; both start from the strategy's opinion."""
     trace = make_trace(texts)
-    costs = np.arange(1.0, EXITS + 1)
+    costs = ExitCosts.in_layers(trace.exit_layers)
     seconds = {"asking strategies": 0.0, "sweep": 0.0, "plain loop": 0.0}
     points = []
     asked = candidates(trace)

@@ -46,9 +46,9 @@ def prepare(model: Path, data: str) -> None:
             export_model(str(model), model / kind, int8=kind == "onnx-int8", texts=read.texts, about=read.about)
 
 
-def scores(model: Path, data: str) -> dict[str, dict[str, str | float]]:
+def scores(model: Path, data: str) -> dict[str, dict[str, str | float | None]]:
     """Return the scores of every runtime on the test split: with exits, with all layers, and of a static model."""
-    by_runtime: dict[str, dict[str, str | float]] = {}
+    by_runtime: dict[str, dict[str, str | float | None]] = {}
     for kind in KINDS:
         loaded = load_model(model, kind)
         read = read_texts(loaded, data, "test")
@@ -64,6 +64,9 @@ def scores(model: Path, data: str) -> dict[str, dict[str, str | float]]:
             "static": rows[f"layer {static_depth}" if static_depth < last else "full model"].score.value,
             "speedup_in_layers": speedup,
             "strategy": policy.name,
+            "texts": len(trace.logits),
+            "differs": rows["policy"].differs,
+            "certified_speedup": None if policy.certificate is None else policy.certificate.speedup,
         }
     return by_runtime
 

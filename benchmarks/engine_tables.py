@@ -35,7 +35,8 @@ def limit_table(tasks: Mapping[str, Any]) -> str:
     for name, task in tasks.items():
         for kind in KINDS:
             parts = [row["milliseconds"] for row in task["breakdowns"] if row["runtime"] == kind]
-            cells = " | ".join(f"{part['layers'] / sum(part.values()):.2f}" for part in parts)
+            layers = [part["layers"] + part.get("layers with exits", 0.0) for part in parts]
+            cells = " | ".join(f"{own / sum(part.values()):.2f}" for own, part in zip(layers, parts, strict=True))
             rows.append(f"| {name} | {task['mean_tokens']:.0f} | {kind} | {cells} |")
     return "\n".join(rows)
 
@@ -67,6 +68,18 @@ def short_table(tasks: Mapping[str, Any]) -> str:
             scores = " | ".join(f"{100 * score[way]:.1f}" for way in ("all_layers", "with_exits", "static"))
             rows.append(f"| {name} | {kind} | {full} | {exits} | {scores} |")
     return "\n".join(rows)
+
+
+def guarantee_in_words(task: Mapping[str, Any], max_disagreement: float) -> str:
+    """Describe the guarantee of a task in PyTorch, and what was measured on its test split."""
+    score = task["scores"]["torch"]
+    return (
+        f"guarantee: answers differ from the full model's on at most {100 * max_disagreement:g} % of texts, with 95 % "
+        f"confidence; speed-up {score['certified_speedup']:.2f} × in layers.\n"
+        f"On the {score['texts']} test texts: accuracy {100 * score['with_exits']:.1f} % against "
+        f"{100 * score['all_layers']:.1f} % of the full model,\nspeed-up {score['speedup_in_layers']:.2f} × in layers, "
+        f"{100 * score['differs']:.1f} % of answers differ."
+    )
 
 
 def exits_table(tasks: Mapping[str, Any]) -> str:
@@ -102,8 +115,8 @@ def gains_table(results: Mapping[str, Any], quickstart: Mapping[str, Any]) -> st
     bound = f"≤ {100 * most:g} % of answers differ"
     for name, task in results["tasks"].items():
         for kind in KINDS:
-            engine = _ratios(task, kind, "engine", (1, 32))
-            full = _ratios(task, *FULL_DEPTH[kind], (1, 32))
+            by_exits = [_gain(task, kind, FULL_DEPTH[kind], size) for size in (1, 32)]
+            in_all = [_gain(task, kind, FULL_DEPTH["torch"], size) for size in (1, 32)]
             score, speedup = task["scores"][kind], task["layers"] / _depth(task, kind)
             bold = "**" if speedup > 1 else ""
             cells = [
@@ -112,8 +125,8 @@ def gains_table(results: Mapping[str, Any], quickstart: Mapping[str, Any]) -> st
                 f"{100 * score['all_layers']:.1f} → {100 * score['with_exits']:.1f} %",
                 bound if speedup > 1 else "none possible: no early exit",
                 f"{speedup:.1f} ×",
-                " / ".join(f"{bold}{ours / theirs:.1f} ×{bold}" for ours, theirs in zip(engine, full, strict=True)),
-                " / ".join(f"{ours:.1f} ×" for ours in engine),
+                " / ".join(f"{bold}{value:.1f} ×{bold}{spread}" for value, spread in by_exits),
+                " / ".join(f"{value:.1f} ×{spread}" for value, spread in in_all),
             ]
             rows.append("| " + " | ".join(cells) + " |")
     clock = [row["against_plain"] for row in quickstart["clock"] if row["runtime"] == "torch"]
@@ -127,6 +140,15 @@ def gains_table(results: Mapping[str, Any], quickstart: Mapping[str, Any]) -> st
         " / ".join(f"{ours:.1f} ×" for ours in clock),
     ]
     return "\n".join([*rows, "| " + " | ".join(cells) + " |"])
+
+
+def _gain(task: Mapping[str, Any], kind: str, other: tuple[str, str], batch_size: int) -> tuple[float, str]:
+    """Return how many times as fast as another way the engine is, and the range over rounds where they are known."""
+    timings = {(row["runtime"], row["way"]): row for row in task["timings"] if row["batch_size"] == batch_size}
+    ours, theirs = timings[kind, "engine"], timings[other]
+    ratios = [slow / fast for slow, fast in zip(theirs.get("rounds", ()), ours.get("rounds", ()), strict=True)]
+    spread = f" ({min(ratios):.1f}–{max(ratios):.1f})" if ratios else ""
+    return theirs["milliseconds"] / ours["milliseconds"], spread
 
 
 def _ratios(task: Mapping[str, Any], kind: str, way: str, batch_sizes: Sequence[int] | None = None) -> list[float]:
@@ -165,3 +187,31 @@ def scale_in_words(scale: Mapping[str, Any]) -> str:
         f"{scale['exponent']:.2f} of the rows\n(1 is linear), to {last['seconds']:.0f} s; peak memory grows from "
         f"{first['mebibytes']:.0f} to {last['mebibytes']:.0f} MiB."
     )
+
+
+def limits_table(tasks: Mapping[str, Any]) -> str:
+    """Write how close the engine comes to a static graph of its mean depth, and what it gains, with ranges."""
+    rows = [
+        "| task | threads | runtime | batch size | mean depth | share of a static graph's speed "
+        "| never exits: share of the full graph's | × full graph | × plain transformers |",
+        "|---|---|---|---|---|---|---|---|---|",
+    ]
+    names = (
+        "share of static",
+        "never exits, share of full static",
+        "against the full graph",
+        "against plain transformers",
+    )
+    for task, by_threads in tasks.items():
+        for threads, measured in by_threads.items():
+            for row in measured.values():
+                cells = [_with_range(row["wall"][name]) if name in row["wall"] else "" for name in names]
+                start = f"| {task} | {threads} | {row['kind']} | {row['batch_size']} | {row['depth']:.2f} | "
+                rows.append(start + " | ".join(cells) + " |")
+    return "\n".join(rows)
+
+
+def _with_range(ratio: Sequence[float]) -> str:
+    """Write a ratio with its range over the rounds."""
+    median, low, high = ratio
+    return f"{median:.2f} ({low:.2f} to {high:.2f})"

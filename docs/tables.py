@@ -117,7 +117,7 @@ def objectives() -> str:
         (
             f"`{name}`",
             summary(getattr(losses, name, row.bind)),
-            "two-stage or heads" if row.needs_trained_last_head else "any",
+            "two-stage, heads or exit-zero" if row.needs_trained_last_head else "any",
         )
         for name, row in OBJECTIVES.items()
     )
@@ -228,6 +228,13 @@ def engine(name: str) -> Callable[[], str]:
     return write
 
 
+def limits() -> str:
+    """Return how close the engine comes to static graphs."""
+    from benchmarks.engine_tables import limits_table
+
+    return limits_table(results("benchmarks", "limits")["tasks"])
+
+
 def gains() -> str:
     """Return the table of the README's first screen."""
     from benchmarks.engine_tables import gains_table
@@ -251,9 +258,10 @@ def quickstart() -> str:
 
 def guarantee_of_trec() -> str:
     """Describe the guarantee for TREC, and what was measured on its test questions."""
-    from experiments.strategies import guarantee_in_words
+    from benchmarks.engine_tables import guarantee_in_words
 
-    return guarantee_in_words(results("experiments", "strategies")["trec"])
+    measured = results("benchmarks", "engine")
+    return guarantee_in_words(measured["tasks"]["trec"], measured["max_disagreement"])
 
 
 def learned_and_hybrid() -> str:
@@ -261,6 +269,27 @@ def learned_and_hybrid() -> str:
     from experiments.strategies import table as strategies_table
 
     return strategies_table(results("experiments", "strategies"))
+
+
+def exit_zero() -> str:
+    """Return the speed-up with an exit before the first layer and without."""
+    from experiments.exit_zero import table as exit_zero_table
+
+    return exit_zero_table(results("experiments", "exit_zero"))
+
+
+def adopt() -> str:
+    """Return what adopt gains on classifiers of plain transformers."""
+    from experiments.adopt import table as adopt_table
+
+    return adopt_table(results("experiments", "adopt"))
+
+
+def heads() -> str:
+    """Return which heads learn a frozen classifier best."""
+    from experiments.heads import table as heads_table
+
+    return heads_table(results("experiments", "heads"))
 
 
 def guarantee_by_simulation() -> str:
@@ -333,7 +362,10 @@ BLOCKS: dict[str, Callable[[], str]] = {
     "scale": scale,
     "quickstart": quickstart,
     "guarantee of trec": guarantee_of_trec,
+    "adopt": adopt,
+    "heads": heads,
     "learned and hybrid": learned_and_hybrid,
+    "exit zero": exit_zero,
     "guarantee by simulation": guarantee_by_simulation,
     "pooling and learning rate": pooling_and_learning_rate,
     "exits of trec": exits_of_trec,
@@ -342,6 +374,7 @@ BLOCKS: dict[str, Callable[[], str]] = {
     "clock": engine("clock_in_words"),
     "engine against full depth": engine("exits_table"),
     "engine against layers": engine("kept_table"),
+    "engine against static graphs": limits,
     "engine against plain": engine("plain_table"),
     "engine on short texts": engine("short_table"),
     "share of the layers": engine("limit_table"),

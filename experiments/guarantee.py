@@ -12,6 +12,7 @@ from dataclasses import asdict, dataclass
 from functools import cache
 from itertools import product
 from pathlib import Path
+from typing import Literal
 
 import numpy as np
 
@@ -62,30 +63,41 @@ _known: dict[str, tuple[float, float]] = {}
 
 def truth(policy: Policy, risk: Risk, draw: Draw) -> tuple[float, float]:
     """Return a policy's true risk and speed-up."""
-    key = f"{draw.__name__} {policy.strategy} {policy.threshold} {policy.settings} {risk}"
+    key = f"{draw.__name__} {policy.strategy} {policy.threshold} {policy.settings} {policy.exit_layers} {risk}"
     if key not in _known:
         trace = _population(draw)
         decisions = policy.decide(trace)
-        losses = losses_of(trace, decisions.answer, full_answers(trace), risk)
+        losses = losses_of(trace, decisions.answer, full_answers(trace), Guarantee(risk))
         _known[key] = float(losses.mean()), decisions.speedup
     return _known[key]
 
 
 def looks_right(trace: Trace, strategy: str, guarantee: Guarantee) -> Policy:
     """Return the fastest policy whose measured risk is within the limit: the usual choice."""
-    trials = try_policies(trace, on_grid(Policy(strategy), trace), guarantee.risk)
+    trials = try_policies(trace, on_grid(Policy(strategy), trace), guarantee)
     within = [trial for trial in trials if trial.losses.mean() <= guarantee.at_most]
     return max(within, key=lambda trial: trial.speedup).policy
 
 
 def simulate(
-    strategy: str, risk: Risk, texts: int, limit: float, runs: int, *, proven: bool = True, draw: Draw = world
+    strategy: str,
+    risk: Risk,
+    texts: int,
+    limit: float,
+    runs: int,
+    *,
+    proven: bool = True,
+    draw: Draw = world,
+    exits: Literal["all", "auto"] = "all",
 ) -> Simulation:
     """Calibrate many times on different texts, and compare the guarantee with the true risk."""
     outcomes = []
     for seed in range(runs):
         trace, guarantee = draw(seed, texts), Guarantee(risk, limit, CONFIDENCE)
-        policy = calibrate_for(trace, guarantee, strategy) if proven else looks_right(trace, strategy, guarantee)
+        if proven:
+            policy = calibrate_for(trace, guarantee, strategy, exits=exits)
+        else:
+            policy = looks_right(trace, strategy, guarantee)
         outcomes.append((*truth(policy, risk, draw), policy.threshold is not None))
     risks, speedups, early = np.array(outcomes).T
     return Simulation(float((risks > limit).mean()), float(early.mean()), float(speedups.mean()))

@@ -96,18 +96,6 @@ def table(results: dict[str, Any]) -> str:
     return "\n".join(lines)
 
 
-def guarantee_in_words(result: dict[str, Any]) -> str:
-    """Describe the guarantee of a task, and what was measured on its test split."""
-    kept = result["guarantee"]
-    return (
-        f"guarantee: answers differ from the full model's on at most 2 % of texts, with 95 % confidence; "
-        f"speed-up {kept['speedup']:.2f} × in layers.\n"
-        f"On the {result['texts'][1]} test questions: accuracy {100 * kept['test_score']:.1f} % against "
-        f"{100 * result['full_score']:.1f} % of the full model,\nspeed-up {kept['test_speedup']:.2f} × in layers, "
-        f"{100 * kept['test_disagreement']:.1f} % of answers differ."
-    )
-
-
 def _cell(point: dict[str, float]) -> str:
     """Write a score with its speed-up."""
     return f"{100 * point['score']:.1f} at {point['speedup']:.2f}×"

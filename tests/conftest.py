@@ -2,7 +2,6 @@ from __future__ import annotations
 
 import functools
 import os
-import shutil
 import signal
 import sys
 from types import SimpleNamespace
@@ -10,6 +9,7 @@ from types import SimpleNamespace
 # Tests never use the network.
 os.environ["HF_HUB_OFFLINE"] = "1"
 os.environ["HF_DATASETS_OFFLINE"] = "1"
+os.environ["OMP_NUM_THREADS"] = "1"  # in processes that tests start too: threads only slow tiny tensors down
 os.environ.pop("COLUMNS", None)  # the width of the terminal is for tests to set
 
 import hypothesis
@@ -20,15 +20,15 @@ from torch.onnx._internal.exporter._registration import ONNXRegistry
 from exitpoll import EarlyExitModel, TrainingSettings, train
 from exitpoll.cli.main import main
 from exitpoll.export import graphs
-from exitpoll.export.merge import merge_layers
+from exitpoll.export.join import join_parts
 from exitpoll.models.tokenizer import load_tokenizer
 from tests.exports import TinyModel
-from tests.tiny import save_tiny, tiny_tokenizer, toy_splits
+from tests.tiny import save_tiny, tiny_tokenizer, toy_splits, toy_texts
 
 # No deadlines, so that a busy machine fails no test; derandomized, so that a test fails always or never.
 hypothesis.settings.register_profile("steady", deadline=None, derandomize=True, max_examples=50)
 hypothesis.settings.load_profile("steady")
-torch.set_num_threads(1)  # tiny tensors: threads only slow them down
+torch.set_num_threads(1)
 # The exporter lists all its operators again for every graph, which takes longer than translating a tiny graph.
 ONNXRegistry.from_torchlib = staticmethod(functools.cache(ONNXRegistry.from_torchlib))
 
@@ -36,7 +36,7 @@ ONNXRegistry.from_torchlib = staticmethod(functools.cache(ONNXRegistry.from_torc
 # What takes long as a whole: `make test-fast` leaves it out. Single tests elsewhere are marked one by one.
 SLOW = (
     *("tests/benchmark", "tests/cli", "tests/docs", "tests/examples", "tests/export", "tests/laws", "tests/report"),
-    *("tests/study", "tests/training/test_train.py", "tests/test_extension.py"),
+    *("tests/study", "tests/training/test_train.py", "tests/test_estimator.py", "tests/test_extension.py", "tests/web"),
 )
 
 
@@ -102,8 +102,9 @@ def graphs_folder(trained_export):
 @pytest.fixture(scope="session")
 def exported_folder(tmp_path_factory, graphs_folder):
     """That model, exported in float32."""
-    folder = shutil.copytree(graphs_folder, tmp_path_factory.mktemp("exported") / "onnx")
-    merge_layers(folder)
+    folder = tmp_path_factory.mktemp("exported") / "onnx"
+    folder.mkdir()
+    join_parts(graphs_folder, folder, None, toy_texts(8, 1))
     return folder
 
 

@@ -79,9 +79,10 @@ def test_a_kill_between_the_renames_loses_nothing(out):
 
 
 HOLD = """
-import sys, time
+import signal, sys, time
 from pathlib import Path
 from exitpoll.files import locked
+signal.signal(signal.SIGINT, signal.default_int_handler)  # a job in the background of a shell ignores it
 with locked(Path(sys.argv[1]), "predict"):
     print("holds it", flush=True)
     time.sleep(60)

@@ -179,6 +179,17 @@ def write_toy_folder(folder: Path, train: int = 96, others: int = 24) -> Path:
     return folder
 
 
+def save_varied_classifier(folder: Path, classes: int = 3) -> Path:
+    """Save a classifier that gives all of its answers about equally often."""
+    classifier, tokenizer = tiny_classifier("bert", classes=classes), tiny_tokenizer()
+    batch = tokenizer(list(toy_texts(200).first), padding=True, return_tensors="pt")
+    with torch.no_grad():
+        classifier.classifier.bias -= classifier(**batch).logits.mean(dim=0)
+    classifier.save_pretrained(folder)
+    tokenizer.save_pretrained(folder)
+    return folder
+
+
 def save_tiny(name: str, folder: Path, classifier: bool = False) -> Path:
     model = tiny_classifier(name) if classifier else tiny_encoder(name)
     model.save_pretrained(folder)

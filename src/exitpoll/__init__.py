@@ -11,19 +11,24 @@ from importlib.util import find_spec
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from exitpoll.adoption.adopt import adopt
     from exitpoll.data.splits import Splits, Texts, load_splits
     from exitpoll.decide.calibrate import calibrate
     from exitpoll.decide.certificate import Certificate, Guarantee
     from exitpoll.decide.decisions import Decisions
     from exitpoll.decide.evaluate import Evaluation, evaluate
+    from exitpoll.decide.monitor import Monitor
     from exitpoll.decide.policy import Policy
     from exitpoll.decide.sweep import Curve, sweep
     from exitpoll.decide.trace import Trace
     from exitpoll.engine.engine import Engine, Prediction
+    from exitpoll.engine.explain import Explanation
     from exitpoll.engine.loading import load_model
     from exitpoll.engine.loading import load_model as open_model
+    from exitpoll.engine.pipeline import pipeline
     from exitpoll.engine.record import record
     from exitpoll.errors import InputError
+    from exitpoll.estimator import ExitClassifier
     from exitpoll.models.config import ExitConfig
     from exitpoll.models.model import EarlyExitModel, EarlyExitOutput
     from exitpoll.training.methods import METHODS
@@ -41,9 +46,12 @@ _HOMES = {  # public name -> the module that defines it, and its name there if t
     "EarlyExitOutput": "models.model",
     "Engine": "engine.engine",
     "Evaluation": "decide.evaluate",
+    "ExitClassifier": "estimator",
     "ExitConfig": "models.config",
+    "Explanation": "engine.explain",
     "Guarantee": "decide.certificate",
     "InputError": "errors",
+    "Monitor": "decide.monitor",
     "Policy": "decide.policy",
     "Prediction": "engine.engine",
     "Splits": "data.splits",
@@ -51,11 +59,13 @@ _HOMES = {  # public name -> the module that defines it, and its name there if t
     "Trace": "decide.trace",
     "Trained": "training.train",
     "TrainingSettings": "training.settings",
+    "adopt": "adoption.adopt",
     "calibrate": "decide.calibrate",
     "evaluate": "decide.evaluate",
     "load_model": "engine.loading",
     "load_splits": "data.splits",
     "open_model": "engine.loading:load_model",
+    "pipeline": "engine.pipeline",
     "record": "engine.record",
     "sweep": "decide.sweep",
     "train": "training.train",
@@ -70,9 +80,12 @@ __all__ = [
     "EarlyExitOutput",
     "Engine",
     "Evaluation",
+    "ExitClassifier",
     "ExitConfig",
+    "Explanation",
     "Guarantee",
     "InputError",
+    "Monitor",
     "Policy",
     "Prediction",
     "Splits",
@@ -81,11 +94,13 @@ __all__ = [
     "Trained",
     "TrainingSettings",
     "__version__",
+    "adopt",
     "calibrate",
     "evaluate",
     "load_model",
     "load_splits",
     "open_model",
+    "pipeline",
     "record",
     "sweep",
     "train",

@@ -32,6 +32,10 @@ class DivergedError(InputError):
     """The loss of a training became NaN or infinite."""
 
 
+class TooFewTextsError(InputError):
+    """There are fewer texts than a guarantee needs, even if early exit changed no answer."""
+
+
 class MissingExtraError(InputError):
     """The optional packages of a feature are not installed."""
 

@@ -121,6 +121,14 @@ def test_a_policy_of_another_model(folder):
     assert (finding.level, "calibrated for fingerprint" in finding.text) == (Level.BROKEN, True)
 
 
+def test_a_policy_that_asks_exits_the_model_does_not_have(folder):
+    Policy("margin", 0.9, exit_layers=(2, 5)).save(folder / "policy.json")
+    Policy("margin", 0.9, exit_layers=(2, 5)).save(folder / "onnx" / "policy.json")
+    for topic in ("policy", "onnx"):
+        [finding] = worst(folder, topic, load_weights=False)
+        assert "no exit after layer 5; exits are after layers 1, 2, 3" in finding.text
+
+
 def test_a_flipped_byte_of_an_export(folder):
     path = next((folder / "onnx").glob("*.onnx"))
     content = bytearray(path.read_bytes())

@@ -69,16 +69,20 @@ def long_commands(tmp_path_factory, encoder_folder, model_folder):
     }
 
 
-@pytest.mark.parametrize("delay", [0, 0.05, 0.1, 0.2, 0.4, 0.7, 1, 1.5, 2])
-@pytest.mark.parametrize("verb", ["train", "predict"])
+@pytest.mark.parametrize(
+    ("verb", "delay"),
+    [*(("train", delay) for delay in (0, 0.1, 0.4, 1, 2)), *(("predict", delay) for delay in (0.05, 0.2, 0.7, 1.5))],
+)
 def test_an_interrupt_is_one_line_whenever_it_comes(long_commands, verb, delay):
     code, out, err = signalled(long_commands[verb], signal.SIGINT, delay)
     assert lines_of(err) == ["exitpoll: interrupted; rerun with --resume to continue"]
     assert (code, out) == (130, "")
 
 
-@pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
-@pytest.mark.parametrize(("verb", "working"), [("train", "model.partial"), ("predict", "out.csv.partial")])
+@pytest.mark.parametrize(
+    ("verb", "working", "number", "code"),
+    [("train", "model.partial", signal.SIGTERM, 143), ("predict", "out.csv.partial", signal.SIGINT, 130)],
+)
 def test_work_is_interrupted_in_the_same_words(long_commands, verb, working, number, code):
     path = long_commands[verb][-1].with_name(working)
     ended, out, err = signalled([*long_commands[verb], "--resume"], number, 120, working=path)

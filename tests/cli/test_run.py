@@ -38,7 +38,7 @@ def test_help_imports_no_verb():
 @pytest.mark.parametrize(
     ("words", "message"),
     [
-        (["calibrat"], 'Unknown command "calibrat". Did you mean "calibrate"? The commands are: quickstart, train, '),
+        (["calibrat"], 'Unknown command "calibrat". Did you mean "calibrate"? The commands are: quickstart, adopt, '),
         (["-q", "guess"], 'Unknown command "guess". The commands are: quickstart, '),
         (["sweep", "t", "--output", "x"], "Unknown option: --output. Did you mean --out?"),
         (["sweep", "t", "--metric", "accurcy"], 'Did you mean "accuracy"?'),
@@ -46,6 +46,18 @@ def test_help_imports_no_verb():
     ],
 )
 def test_what_was_meant_is_suggested(refused, words, message):
+    refused(message, *words)
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (["train", "--data", "d", "o"], "exitpoll: train needs --out; see: exitpoll train --help"),
+        (["train", "--data", "d", "--out"], "parameter --out requires an argument"),
+        (["record", "--data", "d", "--out", "t"], "exitpoll: record needs MODEL; see: exitpoll record --help"),
+    ],
+)
+def test_what_is_missing_is_named(refused, words, message):
     refused(message, *words)
 
 

@@ -59,7 +59,7 @@ def test_no_text_column(tmp_path):
 
 def test_no_label_column(tmp_path):
     path = write_tsv(tmp_path / "a.tsv", ROWS, ("text", "stars"))
-    refused("no labels found; name their column, which is not called label: label_column", path)
+    refused("no labels found: no column is called label; name theirs: label_column", path)
 
 
 def test_one_class_only(tmp_path):

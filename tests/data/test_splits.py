@@ -124,7 +124,7 @@ class TestSplits:
 
     def test_copies_of_one_text_cannot_be_cut(self, tmp_path):
         path = write_tsv(tmp_path / "a.tsv", [("same", "1"), ("Same", "0")] * 10)
-        with pytest.raises(InputError, match="20 texts, 1 of them distinct, are too few to cut a split from"):
+        with pytest.raises(InputError, match="20 texts, 1 of them distinct, are too few to divide"):
             load_splits(path)
 
     def test_texts_that_two_splits_share_are_counted(self, tmp_path):

@@ -11,6 +11,8 @@ from experiments.guarantee import world
 
 from exitpoll.decide.calibrate import calibrate, calibrate_for
 from exitpoll.decide.certificate import Guarantee, Source, Speedup, StaticExit
+from exitpoll.decide.costs import ExitCosts
+from exitpoll.decide.evaluate import evaluate
 from exitpoll.decide.policy import Policy
 from exitpoll.decide.proof import on_grid
 from exitpoll.decide.scoring import full_answers
@@ -18,6 +20,7 @@ from exitpoll.decide.strategies import STRATEGIES
 from exitpoll.decide.sweep import sweep
 from exitpoll.decide.trace import Trace
 from exitpoll.errors import InputError
+from exitpoll.report.wording import describe_calibration
 from tests.samples import multi_label_trace, random_trace, regression_trace, settings_of
 
 ABOUT = {"fingerprint": "m1", "runtime": "torch float32", "data": "toy", "split": "calibration", "metric": "accuracy"}
@@ -314,7 +317,7 @@ def test_refuses(goal, message):
             {"max_disagreement": 0.3, "strategy": Policy("entropy")},
             "the policy is for single_label",
         ),
-        (regression_trace(0), {"max_disagreement": 0.1}, "values are neither; use speedup"),
+        (regression_trace(0), {"max_disagreement": 0.1}, "values are never equal: name the tolerance"),
         (regression_trace(0), {"speedup": 2, "strategy": "votes"}, "'votes' needs classes"),
     ],
 )
@@ -330,3 +333,186 @@ def test_guarantees_in_words():
     assert str(Guarantee("accuracy", 0.01, 0.9)) == (
         "accuracy is at most 1 point below the full model's, with 90 % confidence"
     )
+
+
+class TestExits:
+    @staticmethod
+    def timed(head, texts=1200):
+        """Six exits that get better with depth, and a layer that takes a millisecond."""
+        chance = np.random.default_rng(0)
+        labels = chance.integers(3, size=texts)
+        clarity = 2 * chance.exponential(size=(texts, 1, 1)) * np.linspace(0.4, 2.5, 6)[:, None]
+        noise = chance.normal(size=(texts, 1, 3)) + chance.normal(size=(texts, 6, 3))
+        times = [number + head * number for number in range(1, 7)]
+        about = ABOUT | {"milliseconds": times, "head_milliseconds": head}
+        return Trace(0.7 * noise + clarity * np.eye(3)[labels][:, None], labels, about=about)
+
+    @staticmethod
+    def mean_ms(trace, policy):
+        asked = policy.asked(trace.exit_layers)
+        cost = dict(zip(asked, ExitCosts.measured(trace.exit_layers, trace.about).of(asked), strict=True))
+        return np.mean([cost[depth] for depth in policy.decide(trace).depth])
+
+    @pytest.mark.parametrize("goal", [{"speedup": 2.0}, {"latency_ms": 4.0}, {"max_disagreement": 0.05}])
+    def test_named_exits(self, goal):
+        trace = self.timed(0.5)
+        policy = calibrate(trace, "margin", exits=[2, 6], **goal)
+        assert policy.exit_layers == (2, 6)
+        assert policy.certificate.speedup == pytest.approx(policy.decide(trace).speedup, abs=1e-3)
+        ours = calibrate(trace, Policy("margin", exit_layers=(2, 6)), **goal)
+        assert (ours.threshold, ours.exit_layers) == (policy.threshold, (2, 6))
+        assert ours.certificate.asked["exit_layers"] == [2, 6]
+        reduced = calibrate(trace.at_exits([2, 6]), "margin", **goal)
+        assert (reduced.threshold, reduced.exit_layers) == (policy.threshold, (2, 6))
+        assert calibrate(trace, "margin", exits=list(range(1, 7)), **goal).exit_layers is None
+        if "latency_ms" in goal:
+            assert self.mean_ms(trace, policy) == pytest.approx(policy.certificate.latency_ms, rel=1e-3)
+
+    @pytest.mark.parametrize("strategy", ["best", "margin"])
+    @pytest.mark.parametrize("goal", [{"max_disagreement": 0.1}, {"max_accuracy_drop": 0.05}])
+    def test_chosen_exits_are_faster_where_heads_are_slow(self, goal, strategy):
+        trace = self.timed(1.0)
+        every, chosen = calibrate(trace, strategy, **goal), calibrate(trace, strategy, exits="auto", **goal)
+        assert 1 < len(chosen.exit_layers) < 6
+        assert chosen.exit_layers[-1] == 6
+        assert self.mean_ms(trace, chosen) < self.mean_ms(trace, every)
+        certificate = chosen.certificate
+        assert certificate.exits_chosen_on == 300
+        assert certificate.texts == 900 or (certificate.texts, certificate.searched_on) == (450, 450)
+        assert any("chosen by measured milliseconds, on 300 texts" in line for line in describe_calibration(chosen))
+
+    def test_an_exit_stays_within_the_depth_cap(self):
+        policy = calibrate(self.timed(1.0), Policy("margin", max_depth=3), max_disagreement=0.3, exits="auto")
+        assert policy.exit_layers[0] <= 3
+
+    def test_for_a_latency_the_score_is_as_good_or_better(self):
+        trace = self.timed(1.0)
+        every, chosen = (calibrate(trace, "margin", latency_ms=4.5, exits=exits) for exits in ("all", "auto"))
+        assert chosen.certificate.score >= every.certificate.score
+        assert self.mean_ms(trace, chosen) <= 4.5
+        assert chosen.certificate.exits_chosen_on == 1200
+
+    def test_where_nothing_is_guaranteed_the_nearest_is_named_as_ever(self):
+        equally_sure = np.eye(3)[np.random.default_rng(0).integers(2, size=(600, 6))]
+        trace = replace(self.timed(1.0, 600), logits=equally_sure)
+        policy = calibrate(trace, "margin", max_disagreement=0.05, exits="auto")
+        assert (policy.certificate.met, policy.exit_layers) == (False, None)
+        assert 0.5 < policy.certificate.nearest.guarantee.at_most < 0.6
+
+    def test_other_problem_types(self):
+        about = {"milliseconds": [2.0, 4.0, 6.0, 8.0], "head_milliseconds": 1.0}
+        labels, values = multi_label_trace(0, texts=400), regression_trace(0, texts=400)
+        calibrate(replace(labels, about=labels.about | about), "margin", max_disagreement=0.3, exits="auto")
+        policy = calibrate(replace(values, about=values.about | about), latency_ms=5.0, exits="auto")
+        assert self.mean_ms(replace(values, about=values.about | about), policy) <= 5.0
+
+    @pytest.mark.parametrize(
+        ("given", "message"),
+        [
+            ({"exits": "some"}, "exits 'some' must be all, auto or the layers"),
+            ({"exits": [3]}, "must end with 6"),
+            (
+                {"exits": "auto", "max_disagreement": 0.001},
+                "900 texts are too few .* beside the 300 that",
+            ),
+            ({"exits": [2, 9]}, "no exit after layer 9"),
+            ({"exits": "auto", "speedup": 2.0}, "chosen by measured time, and speedup counts layers"),
+            ({"strategy": Policy("margin", exit_layers=(2, 6)), "exits": "auto"}, "names its own"),
+            ({"strategy": Policy("margin", exit_layers=(2, 6)), "exits": [3, 6]}, "are not those of the policy"),
+            (
+                {"strategy": Policy("max_prob", settings={"temperatures": [1.0] * 6}), "exits": "auto"},
+                "cannot be chosen for a policy that has an entry for every exit",
+            ),
+        ],
+    )
+    def test_refusals(self, given, message):
+        goal = {} if "speedup" in given else {"max_disagreement": 0.1}
+        with pytest.raises(InputError, match=message):
+            calibrate(self.timed(0.5), **{"strategy": "margin"} | goal | given)
+
+    def test_old_traces_are_to_be_recorded_again(self):
+        trace = self.timed(0.5)
+        about = {name: value for name, value in trace.about.items() if name != "head_milliseconds"}
+        with pytest.raises(InputError, match="record it again"):
+            calibrate(replace(trace, about=about), max_disagreement=0.1, exits="auto")
+
+
+class TestReference:
+    """Answers are compared with those of another model than the last exit, where a trace has them."""
+
+    def trace(self, seed, texts=400):
+        chance = np.random.default_rng(seed)
+        labels = chance.integers(3, size=texts)
+        logits = 4 * np.eye(3)[np.stack([labels] * 4, axis=1)] + chance.normal(size=(texts, 4, 3))
+        return Trace(logits)
+
+    def test_a_guarantee_is_about_the_reference(self):
+        trace = self.trace(0)
+        same = replace(trace, reference=trace.logits[:, -1])
+        policy = calibrate(same, "max_prob", max_disagreement=0.1)
+        assert policy == replace(
+            calibrate(trace, "max_prob", max_disagreement=0.1), certificate=policy.certificate
+        )  # the same thresholds
+        assert "differ from the original classifier's" in str(policy.certificate.goal)
+        other = replace(trace, reference=np.roll(trace.logits[:, -1], 1, axis=1))  # always another answer
+        assert not calibrate(other, "max_prob", max_disagreement=0.1).certificate.met
+
+    def test_evaluation_compares_with_it(self):
+        trace = self.trace(1)
+        policy = calibrate(replace(trace, reference=trace.logits[:, -1]), "max_prob", max_disagreement=0.1)
+        wrong = replace(trace, reference=np.roll(trace.logits[:, -1], 1, axis=1))
+        assert evaluate(wrong, policy).guarantee.verdict == "broken"
+
+    def test_it_is_kept_in_files_and_selections(self, tmp_path):
+        trace = self.trace(2)
+        trace = replace(trace, reference=trace.logits[:, -1])
+        trace.save(tmp_path / "trace.safetensors")
+        assert (Trace.load(tmp_path / "trace.safetensors").reference == trace.reference).all()
+        assert (trace.select(slice(3, 9)).reference == trace.reference[3:9]).all()
+        assert (trace.at_exits([2, 4]).reference == trace.reference).all()
+        with pytest.raises(InputError, match="does not fit"):
+            replace(trace, reference=trace.logits[:5, -1])
+
+    def test_other_texts_search_and_all_certify(self):
+        policy = calibrate(self.trace(3), max_disagreement=0.1, search=self.trace(4, texts=200), exits=[2, 3, 4])
+        assert (policy.certificate.texts, policy.certificate.searched_on) == (400, 200)
+        assert policy.exit_layers == (2, 3, 4)
+        assert policy.certificate.met
+
+
+class TestValues:
+    """Values count as the same answer up to a tolerance."""
+
+    def trace(self, seed, texts=600):
+        chance = np.random.default_rng(seed)
+        last = chance.normal(size=texts)
+        spread = np.array([0.3, 0.1, 0.02, 0.0])
+        return Trace((last[:, None] + chance.normal(size=(texts, 4)) * spread)[:, :, None])
+
+    def test_a_guarantee_holds_on_others(self, tmp_path):
+        policy = calibrate(self.trace(0), max_disagreement=0.05, tolerance=0.1)
+        assert policy.certificate.met
+        assert policy.certificate.speedup > 1.2
+        checked = evaluate(self.trace(1, 4000), policy).guarantee
+        assert checked.measured.value <= 0.05
+        policy.save(tmp_path / "policy.json")
+        assert Policy.load(tmp_path / "policy.json") == policy
+
+    def test_refusals(self):
+        with pytest.raises(InputError, match="name the tolerance"):
+            calibrate(self.trace(0), max_disagreement=0.05)
+        with pytest.raises(InputError, match="exits are not chosen"):
+            calibrate(self.trace(0), max_disagreement=0.05, tolerance=0.1, exits="auto")
+        with pytest.raises(InputError, match="tolerance is for regression"):
+            calibrate(TestReference().trace(0), max_disagreement=0.05, tolerance=0.1)
+        with pytest.raises(InputError, match=r"tolerance -1 must be 0 or more"):
+            calibrate(self.trace(0), max_disagreement=0.05, tolerance=-1)
+
+
+def test_a_search_of_few_texts_is_no_worse_than_a_strategy_fixed_beforehand():
+    """What was right by chance on the texts of the search may prove nothing; then max_prob is still tested."""
+    trace, few = clear_trace(5, texts=900), clear_trace(6, texts=60)
+    searched = calibrate(trace, max_disagreement=0.05, search=few)
+    fixed = calibrate(trace, "max_prob", max_disagreement=0.05, confidence=0.975)
+    assert searched.certificate.speedup >= fixed.certificate.speedup > 1.5
+    assert (searched.certificate.texts, searched.certificate.searched_on) == (900, 60)

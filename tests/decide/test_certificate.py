@@ -35,6 +35,7 @@ PROVEN = Certificate(
     measured=0.01,
     bound=0.019,
     searched_on=500,
+    exits_chosen_on=500,
     trained_on=0.01,
     profile=Profile({2: 300, 4: 0, 6: 200}, Histogram((0.5, 0.9), (100, 100, 300), 0.85), Histogram((), (500,), 12.5)),
 )
@@ -77,7 +78,13 @@ def test_repr_is_short():
 def test_people_can_read_it():
     plain = PROVEN.to_dict()
     assert plain["version"] == VERSION
-    assert plain["goal"] == {"kind": "guarantee", "risk": "accuracy", "at_most": 0.02, "confidence": 0.9}
+    assert plain["goal"] == {
+        "kind": "guarantee",
+        "risk": "accuracy",
+        "at_most": 0.02,
+        "confidence": 0.9,
+        "reference": "the full model",
+    }
     assert plain["source"]["data"] == "trec"
     assert "nearest" not in plain  # what is not known is left out
 

@@ -248,3 +248,18 @@ def test_the_interval_of_a_mean_of_skewed_estimates_holds():
 
 def test_the_mean_of_one_estimate_is_itself():
     assert mean_of([Estimate(2.0, 1.0, 4.0)]) == Estimate(2.0, 1.0, 4.0)
+
+
+def test_texts_are_compared_with_those_of_the_calibration_where_some_exits_are_asked():
+    trace = clear_trace(texts=800)
+    first, second = trace.select(slice(0, 400)), trace.select(slice(400, 800))
+    policy = calibrate(first, "margin", speedup=2, exits=(2, 4, 6))
+    assert set(policy.certificate.profile.depths) == {1, 2, 3, 4, 5, 6}
+    noise = Trace(np.random.default_rng(0).normal(size=second.logits.shape), second.labels, about=second.about)
+    for given in (second, second.at_exits((2, 4, 6))):
+        found = evaluate(given, policy)
+        assert found.shift is None
+        assert found.rows[0].speedup == policy.decide(second).speedup
+    for given in (noise, noise.at_exits((2, 4, 6))):
+        assert "depth" in str(evaluate(given, policy).shift)
+    assert "asking only the exits after layers 2, 4, 6" in verdict(found, policy)[0]

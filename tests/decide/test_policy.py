@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -153,6 +154,52 @@ class TestLaws:
         np.testing.assert_array_equal(parts.answer, whole.answer)
 
 
+class TestSomeExits:
+    @pytest.mark.parametrize("name", STRATEGIES)
+    @given(seed=st.integers(0, 10_000), cap=st.sampled_from([None, 4]), level=st.floats(0.1, 1.5))
+    def test_it_decides_as_on_a_trace_of_these(self, name, seed, cap, level):
+        trace, layers = random_trace(seed), (1, 3, 4, 6)
+        policy = Policy(name, level * STRATEGIES[name].sign, settings_of(name, len(layers)), max_depth=cap)
+        some, theirs = replace(policy, exit_layers=layers).decide(trace), policy.decide(trace.at_exits(layers))
+        np.testing.assert_array_equal(some.depth, theirs.depth)
+        np.testing.assert_array_equal(some.answer, theirs.answer)
+        np.testing.assert_array_equal(some.probability, theirs.probability)
+        assert some.speedup == theirs.speedup
+        assert {layer: count for layer, count in some.histogram.items() if layer in layers} == theirs.histogram
+
+    def test_a_trace_of_these_is_decided_alike(self):
+        policy = Policy("votes", 1.2, exit_layers=(3, 12))
+        some = TRACE.at_exits((3, 12))
+        np.testing.assert_array_equal(policy.decide(some).depth, policy.decide(TRACE).depth)
+        assert policy.decide(some).exit.max() == 1
+        assert policy.asked(TRACE.exit_layers) == (3, 12)
+
+    @pytest.mark.parametrize(
+        ("layers", "message"),
+        [
+            ((4, 12), "no exit after layer 4; exits are after layers 3, 6, 9, 12"),
+            ((3, 6), "must end with 12"),
+        ],
+    )
+    def test_refuses_exits_of_another_model(self, layers, message):
+        with pytest.raises(InputError, match=message):
+            Policy("votes", 1.0, exit_layers=layers).decide(TRACE)
+
+    @pytest.mark.parametrize("layers", [(), (6, 3), (-1, 3), "all", (1.5, 3), 3, (True, 3)])
+    def test_refuses_what_are_not_layers(self, layers):
+        with pytest.raises(InputError, match="exit_layers"):
+            Policy("votes", 1.0, exit_layers=layers)
+
+    def test_settings_and_thresholds_are_for_the_exits_that_are_asked(self):
+        Policy("votes", [1.0, 2.0], exit_layers=(3, 12)).decide(TRACE)
+        with pytest.raises(InputError, match="4 thresholds were given for 2 exits"):
+            Policy("votes", [1.0, 2.0, 3.0, 4.0], exit_layers=(3, 12)).decide(TRACE)
+        with pytest.raises(InputError, match="4 temperatures were given for 2 exits"):
+            Policy("max_prob", 0.9, {"temperatures": [1.0] * 4}, exit_layers=(3, 12)).decide(TRACE)
+        with pytest.raises(InputError, match="asks 2 exits, not 4"):
+            Policy("votes", 1.0, exit_layers=(3, 12)).levels(4)
+
+
 class TestProblemTypes:
     def test_multi_label(self):
         logits = np.array([[[3.0, -3.0], [4.0, 4.0]], [[0.1, -0.2], [2.0, -2.0]]])
@@ -218,6 +265,7 @@ class TestFile:
             Policy("votes", 1.5, {"k": 0.75}),
             Policy("max_prob", [0.9, 0.8, 0.7], {"temperatures": [1.0, 2.0, 3.0]}, "head", "head", 6),
             Policy("patience", 2, {"within": 0.1}, problem_type=REGRESSION, certificate=certified(data="toy")),
+            Policy("votes", 1.5, exit_layers=[2, 4, 12]),
             *(Policy(name, 0.9, settings) for name, settings in SETTINGS.items()),
         ],
     )
@@ -278,7 +326,7 @@ class TestRefusals:
             ("threshold", [[1.0], [2.0]]),
             ("settings", [0.5]),
             ("certificate", "x"),
-            ("max_depth", 0),
+            ("max_depth", -1),
             ("max_depth", "deep"),
             ("problem_type", "poetry"),
         ],

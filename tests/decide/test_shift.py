@@ -32,7 +32,8 @@ def profile_of(exits, probabilities, lengths):
 def shift_between(first, second):
     counter = ProfileCounter(profile_of(*first))
     for rows in np.array_split(np.arange(len(second[0])), 7):
-        counter.add(*(column[rows] for column in second))
+        exits, *others = (column[rows] for column in second)
+        counter.add(np.asarray(LAYERS)[exits], *others)
     return counter.shift()
 
 
@@ -135,7 +136,7 @@ class TestProfile:
         profile = Profile.of(Decisions(exits, exits, np.full(3, np.nan), LAYERS))
         assert list(profile.histograms()) == ["depth"]
         counter = ProfileCounter(profile)
-        counter.add(exits, np.full(3, np.nan), np.array([3, 4, 5]))
+        counter.add(np.asarray(LAYERS)[exits], np.full(3, np.nan), np.array([3, 4, 5]))
         assert counter.shift() is None
 
     def test_a_policy_of_one_exit(self):
@@ -164,5 +165,5 @@ class TestProfile:
             Profile.from_dict(content)
 
     def test_a_text_that_left_at_an_exit_the_calibration_did_not_have(self):
-        with pytest.raises(InputError, match="calibrated for 2 exits"):
-            ProfileCounter(Profile({2: 3, 4: 1})).add([2])
+        with pytest.raises(InputError, match="not calibrated for an exit after layer 3"):
+            ProfileCounter(Profile({2: 3, 4: 1})).add([2, 3])

@@ -10,6 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from exitpoll.decide import thresholds
+from exitpoll.decide.costs import ExitCosts
 from exitpoll.decide.fitting import KS, candidates, variants
 from exitpoll.decide.metrics import METRICS, MULTI_LABEL
 from exitpoll.decide.policy import Policy
@@ -151,12 +152,21 @@ def test_a_value_that_is_no_number_spoils_its_own_text_alone():
 
 def test_costs_other_than_layers():
     trace = random_trace(1)
-    [by_layer], [by_time] = sweep(trace, ["margin"]), sweep(trace, ["margin"], costs=[10.0, 11.0, 12.0, 20.0])
+    costs = ExitCosts(trace.exit_layers, np.array([10.0, 11.0, 12.0, 20.0]), head=2.0, unit="milliseconds")
+    [by_layer], [by_time] = sweep(trace, ["margin"]), sweep(trace, ["margin"], costs=costs)
     np.testing.assert_array_equal(by_layer.score, by_time.score)
-    with pytest.raises(InputError, match="3 costs were given for 4 exits"):
-        sweep(trace, ["margin"], costs=[1.0, 2.0, 3.0])
     decisions = by_time.policy_at(40).decide(trace)
-    assert by_time.speedup[40] == pytest.approx(20 / np.array([10, 11, 12, 20])[decisions.exit].mean())
+    assert by_time.speedup[40] == pytest.approx(22 / np.array([12, 15, 18, 28])[decisions.exit].mean())
+
+
+def test_a_policy_that_asks_some_exits_is_swept_as_on_a_trace_of_these():
+    trace = random_trace(1)
+    costs = ExitCosts(trace.exit_layers, np.array([10.0, 11.0, 12.0, 20.0]), head=2.0, unit="milliseconds")
+    [ours] = sweep(trace, [Policy("votes", exit_layers=(1, 3, 4))], costs=costs)
+    [theirs] = sweep(trace.at_exits((1, 3, 4)), [Policy("votes")], costs=costs)
+    for name in ("levels", "score", "speedup"):
+        np.testing.assert_array_equal(getattr(ours, name), getattr(theirs, name))
+    assert ours.policy_at(0).exit_layers == (1, 3, 4)
 
 
 def test_scores_that_are_no_numbers_leave_last():

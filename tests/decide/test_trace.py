@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from typing import ClassVar
 
 import numpy as np
 import pytest
@@ -10,6 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from safetensors.numpy import load_file
 
+from exitpoll.decide.costs import ExitCosts
 from exitpoll.decide.trace import Trace, create
 from exitpoll.errors import InputError
 
@@ -100,7 +102,8 @@ def test_layers_are_numbered_by_default():
         ({"logits": np.zeros((2, 3, 2)), "exit_layers": [1, 2]}, "2 layers were named for 3 exits"),
         ({"logits": np.zeros((2, 3, 2)), "labels": np.zeros(5)}, "5 labels for 2 texts"),
         ({"logits": np.zeros((2, 3, 2)), "lengths": np.zeros(3)}, r"lengths of shape \(3,\) do not fit 2 texts"),
-        ({"logits": np.zeros((2, 3, 2)), "exit_layers": [2, 2, 4]}, r"must rise from 1 on, and are \[2, 2, 4\]"),
+        ({"logits": np.zeros((2, 3, 2)), "exit_layers": [2, 2, 4]}, r"must rise from 0 or more .* are \[2, 2, 4\]"),
+        ({"logits": np.zeros((2, 1, 2)), "exit_layers": [0]}, r"to 1 or more, and are \[0\]"),
     ],
 )
 def test_refuses_what_does_not_belong_together(arguments, message):
@@ -169,3 +172,75 @@ def test_labels_beyond_the_classes():
 )
 def test_the_problem_type_is_noted_or_told_from_the_shapes(trace, kind):
     assert trace.problem_type == kind
+
+
+class TestSomeExits:
+    ABOUT: ClassVar = {"milliseconds": [3.0, 6.0, 9.0, 12.0], "head_milliseconds": 1.0, "data": "toy"}
+    TRACE = Trace(np.arange(24.0).reshape(3, 4, 2), np.array([0, 1, 0]), (1, 3, 4, 6), ABOUT, np.array([5, 6, 7]))
+
+    @pytest.mark.parametrize(("layers", "columns"), [((1, 4, 6), [0, 2, 3]), ((3, 6), [1, 3]), ((6,), [3])])
+    def test_columns_and_times_are_reduced(self, layers, columns):
+        some = self.TRACE.at_exits(layers)
+        np.testing.assert_array_equal(some.logits, self.TRACE.logits[:, columns])
+        assert some.exit_layers == some.some_exit_layers == layers
+        assert (some.lengths is self.TRACE.lengths, some.about["data"]) == (True, "toy")
+        expected = [2 * (column + 1) + heads for heads, column in enumerate(columns, start=1)]  # a head takes 1
+        assert some.about["milliseconds"] == expected
+        np.testing.assert_allclose(
+            ExitCosts.measured(layers, some.about).of(layers), ExitCosts.measured((1, 3, 4, 6), self.ABOUT).of(layers)
+        )
+
+    def test_step_by_step_is_as_good_as_at_once(self, tmp_path):
+        again = self.TRACE.at_exits((1, 4, 6)).at_exits((4, 6))
+        assert again.about == self.TRACE.at_exits((4, 6)).about
+        again.save(tmp_path / "trace")
+        assert list(Trace.load(tmp_path / "trace").some_exit_layers) == [4, 6]
+
+    def test_all_exits_are_the_trace_itself(self):
+        assert self.TRACE.at_exits((1, 3, 4, 6)) is self.TRACE
+        assert self.TRACE.at_exits(None) is self.TRACE
+        assert self.TRACE.some_exit_layers is None
+
+    def test_evenly_spaced_exits_are_not_copied(self):
+        assert np.shares_memory(self.TRACE.at_exits((3, 6)).logits, self.TRACE.logits)
+
+    @pytest.mark.parametrize(
+        ("layers", "message"), [((2, 6), "no exit after layer 2"), ((1, 4), "must end with 6"), ((), "must be layers")]
+    )
+    def test_refuses(self, layers, message):
+        with pytest.raises(InputError, match=message):
+            self.TRACE.at_exits(layers)
+
+
+class TestCosts:
+    def test_in_layers_heads_are_free(self):
+        costs = ExitCosts.in_layers((2, 4, 12))
+        assert costs.of((2, 12)).tolist() == [2, 12]
+        assert (costs.full, costs.unit) == (12, "layers")
+
+    def test_measured(self):
+        costs = ExitCosts.measured((2, 4, 12), {"milliseconds": [3.0, 6.0, 15.0], "head_milliseconds": 1.0})
+        assert costs.of((2, 4, 12)).tolist() == [3, 6, 15]
+        assert costs.of((4, 12)).tolist() == [5, 14]
+        assert costs.static.tolist() == [3, 5, 13]
+        assert (costs.full, costs.unit) == (13, "milliseconds")
+
+    def test_times_of_heads_that_are_not_known_are_part_of_the_layers(self):
+        costs = ExitCosts.measured((2, 4, 12), {"milliseconds": [3.0, 6.0, 15.0]})
+        assert costs.of((4, 12)).tolist() == [6, 15]
+        with pytest.raises(InputError, match="record it again"):
+            ExitCosts.measured((2, 4, 12), {"milliseconds": [3.0, 6.0, 15.0]}, needs_head=True)
+
+    @pytest.mark.parametrize(
+        ("about", "message"),
+        [
+            ({}, "has no times"),
+            ({"milliseconds": [1.0]}, "has no times"),
+            ({"milliseconds": [1.0, -2.0]}, "must be milliseconds above 0"),
+            ({"milliseconds": [1.0, 2.0], "head_milliseconds": "1"}, "time of a head"),
+            ({"milliseconds": [1.0, 2.0], "head_milliseconds": float("nan")}, "time of a head"),
+        ],
+    )
+    def test_refuses(self, about, message):
+        with pytest.raises(InputError, match=message):
+            ExitCosts.measured((1, 2), about)

@@ -12,10 +12,11 @@ from unittest.mock import patch
 import pytest
 
 from exitpoll import Trace, calibrate, load_model, load_splits, record
+from exitpoll.adoption import steps as adoption
 from exitpoll.cli.main import main
 from exitpoll.decide.metrics import METRICS
 from exitpoll.decide.strategies import STRATEGIES
-from tests.tiny import toy_rows, write_toy_folder
+from tests.tiny import save_varied_classifier, toy_rows, write_jsonl, write_toy_folder
 
 ROOT = Path(__file__).parents[2]
 
@@ -26,13 +27,14 @@ def code_blocks(text):
 
 
 @pytest.fixture(scope="session")
-def prepared(tmp_path_factory, model_folder, classifier_folder):
+def prepared(tmp_path_factory, model_folder):
     """What a reader of a page has by then: data, a calibrated model with traces, a classifier."""
     folder = tmp_path_factory.mktemp("prepared")
     data = write_toy_folder(folder / "trec", train=640, others=400)
     (folder / "questions.csv").write_text("text\ngood film\nbad plot\n")
     (folder / "questions.txt").write_text("".join(f"{text}\n" for text, _ in toy_rows(80, seed=4)))
-    shutil.copytree(classifier_folder, folder / "my-classifier")
+    write_jsonl(folder / "traffic.jsonl", [{"text": text} for text, _ in toy_rows(1100, seed=5)])
+    save_varied_classifier(folder / "my-classifier")
     model = shutil.copytree(model_folder, folder / "trec-bert")
     loaded, splits = load_model(model), load_splits(data)
     for split in ("calibration", "test"):
@@ -55,13 +57,15 @@ def run_page(prepared, encoder_folder, tmp_path, monkeypatch, capsys):
         monkeypatch.chdir(tmp_path)
         text = text.replace("google-bert/bert-base-uncased", str(encoder_folder))
         text = text.replace("--latency-ms 5", "--latency-ms 500")  # a busy machine is slow even with tiny models
+        for name, few in {"EPOCHS": 2, "TIMED": 8, "ROUNDS": 1}.items():
+            monkeypatch.setattr(adoption, name, few)
         with patch.dict(STRATEGIES), patch.dict(METRICS):  # a page may add a row
             for language, code in code_blocks(text):
                 if language == "python":
                     exec(compile(code, path, "exec"), {})
                     continue
                 for command in code.splitlines():
-                    known = ("exitpoll ", "make ", "pip install ", "python docs/")
+                    known = ("exitpoll ", "make ", "pip install ", "python docs/", "python -m http.server")
                     assert command.startswith(known) or not command, command
                     if command.startswith("exitpoll "):
                         monkeypatch.setattr(sys, "argv", shlex.split(command))

@@ -182,7 +182,7 @@ def test_other_problem_types(problem_type, logits, expected):
         """Returns the same logits for every text."""
 
         exit_layers, shares_layers, fingerprint, name = (1,), False, "fixed", "none"
-        classes = len(logits)
+        classes, exits_by_itself = len(logits), False
 
         def __init__(self):
             self.problem_type = problem_type

@@ -178,7 +178,7 @@ def test_an_interrupt_between_the_renames_keeps_the_older_export(model, tmp_path
     rename = Path.rename
 
     def interrupt(path, target):
-        if path.name == "float32":
+        if path.name == "joined":
             raise KeyboardInterrupt
         return rename(path, target)
 

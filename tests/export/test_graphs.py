@@ -13,13 +13,13 @@ import torch
 
 from exitpoll import EarlyExitModel, Engine, InputError, Policy, Texts, errors, load_model
 from exitpoll.decide.certificate import Source
-from exitpoll.engine import onnx_runtime
+from exitpoll.engine import onnx_session
 from exitpoll.engine.loading import source_of
 from exitpoll.engine.manifest import Manifest
 from exitpoll.engine.record import exit_logits
-from exitpoll.export import graphs, merge
+from exitpoll.export import graphs, join
 from exitpoll.export.graphs import export_graphs, random_texts
-from exitpoll.export.merge import merge_layers
+from exitpoll.export.join import fits_one_file, join_parts
 from exitpoll.export.quantize import quantize
 from exitpoll.models.fingerprint import fingerprint_of
 from tests import exports
@@ -37,9 +37,9 @@ def model(model_folder):
 
 @pytest.fixture(scope="module")
 def int8(graphs_folder, tmp_path_factory):
-    folder = tmp_path_factory.mktemp("int8")
-    quantize(graphs_folder, folder, TEXTS)
-    merge_layers(folder)
+    parts, folder = tmp_path_factory.mktemp("parts"), tmp_path_factory.mktemp("int8")
+    quantize(graphs_folder, parts, TEXTS)
+    join_parts(parts, folder, None, TEXTS)
     return folder
 
 
@@ -116,6 +116,15 @@ def test_a_classifier_keeps_its_head(name, like, tiny_models):
     np.testing.assert_allclose(logits_of(load_model(tiny.graphs)), logits_of(tiny.load("torch")), atol=1e-4)
 
 
+def test_heads_that_pool_by_attention(tiny_models, tmp_path):
+    tiny = tiny_models("bert", pooling="attention")
+    exported = logits_of(load_model(tiny.graphs))
+    np.testing.assert_allclose(exported, logits_of(tiny.load("torch")), atol=1e-4)
+    assert not np.allclose(exported, logits_of(load_model(tiny_models("bert").graphs)), atol=1e-2)  # it is no mean
+    in_int8 = logits_of(quantize(tiny.graphs, tmp_path, TEXTS))
+    assert (in_int8.argmax(axis=-1) == exported.argmax(axis=-1)).mean() > 0.9
+
+
 def test_an_export_with_other_logits_is_refused(model, graphs_folder, tmp_path, monkeypatch):
     import onnx
 
@@ -132,35 +141,31 @@ def test_exporting_without_its_packages(model, tmp_path, monkeypatch):
         export_graphs(model, tiny_tokenizer(), tmp_path)
 
 
-class TestMerging:
-    def test_the_merged_layers_have_the_same_logits(self, graphs_folder, exported_folder):
-        assert sorted(path.name for path in exported_folder.glob("layer*")) == ["layers-1.onnx"]
-        assert list(Manifest.load(exported_folder).branches) == [0, 1, 2]
+class TestJoining:
+    def test_the_graph_has_the_logits_of_its_parts(self, graphs_folder, exported_folder):
+        assert sorted(path.name for path in exported_folder.glob("*.onnx")) == ["model.onnx"]
+        assert load_model(exported_folder).runtime.exits_by_itself
         np.testing.assert_allclose(
             logits_of(load_model(exported_folder)), logits_of(load_model(graphs_folder)), atol=1e-5
         )
 
-    @pytest.mark.parametrize(("most", "files"), [(1, 3), (10**9, 1)])
-    def test_large_models_take_more_files(self, graphs_folder, tmp_path, monkeypatch, most, files):
-        monkeypatch.setattr(merge, "MOST_BYTES", most)
-        folder = shutil.copytree(graphs_folder, tmp_path / "onnx")
-        merged = merge_layers(folder)
-        assert len(list(folder.glob("layers-*.onnx"))) == files
-        np.testing.assert_allclose(logits_of(merged), logits_of(load_model(graphs_folder)), atol=1e-5)
+    def test_large_models_stay_in_parts(self, graphs_folder, monkeypatch):
+        assert fits_one_file(graphs_folder)
+        monkeypatch.setattr(join, "MOST_BYTES", 1000)
+        assert not fits_one_file(graphs_folder)
 
-    def test_layers_that_share_weights_are_one_branch(self, tiny_models):
+    def test_layers_that_share_weights_stay_in_parts_unless_asked_for(self, tiny_models, tmp_path):
         tiny = tiny_models("albert")
-        merged = load_model(tiny.merged)
-        assert merged.runtime.shares_layers
-        assert list(Manifest.load(tiny.merged).branches) == [0, 0, 0]
-        np.testing.assert_allclose(logits_of(merged), logits_of(load_model(tiny.graphs)), atol=1e-5)
+        assert load_model(tiny.exported).runtime.shares_layers
+        assert not fits_one_file(tiny.graphs)
+        assert fits_one_file(tiny.graphs, shared_layers=True)
+        joined = join_parts(tiny.graphs, tmp_path, None, TEXTS)
+        np.testing.assert_allclose(logits_of(joined), logits_of(load_model(tiny.graphs)), atol=1e-5)
 
-    def test_layers_with_other_logits_are_refused(self, graphs_folder, tmp_path, monkeypatch):
-        original = merge._merge
-        monkeypatch.setattr(merge, "_merge", lambda files: original(files[:1] * len(files)))
-        folder = shutil.copytree(graphs_folder, tmp_path / "onnx")
-        with pytest.raises(InputError, match="the merged layers do not match the separate layers"):
-            merge_layers(folder)
+    def test_the_policy_does_not_count_for_the_fingerprint(self, graphs_folder, exported_folder, tmp_path):
+        joined = join_parts(graphs_folder, tmp_path, Policy("max_prob", 0.9), TEXTS)
+        assert joined.runtime.fingerprint == load_model(exported_folder).runtime.fingerprint
+        assert joined.runtime.fingerprint != load_model(graphs_folder).runtime.fingerprint  # int8 may round differently
 
 
 class TestInt8:
@@ -168,32 +173,36 @@ class TestInt8:
         """In a model of many layers some texts have other logits than with layers in graphs of their own."""
         sizes = {"num_hidden_layers": 12, "hidden_size": 128, "intermediate_size": 512}
         monkeypatch.setitem(CONFIGS, "deep bert", ("bert", CONFIGS["bert"][1] | sizes))
-        deep, folder, texts = TinyModel(tmp_path, "deep bert"), tmp_path / "int8", toy_texts(60, 3)
+        deep, parts, texts = TinyModel(tmp_path, "deep bert"), tmp_path / "int8", toy_texts(60, 3)
         with torch.no_grad():
             for parameter in deep.model.encoder.parameters():
                 parameter.mul_(0.2 if parameter.ndim > 1 else 1)  # about as large as in a model of this width
-        folder.mkdir()
-        quantize(deep.graphs, folder, TEXTS)
-        separate = logits_of(load_model(folder), texts)
-        merge_layers(folder)
-        difference = np.abs(logits_of(load_model(folder), texts) - separate).max(axis=(1, 2))
-        assert difference.max() > 1e-3  # where float32 allows 1e-4
-        assert np.median(difference) < 1e-4
+        parts.mkdir()
+        separate = logits_of(quantize(deep.graphs, parts, TEXTS), texts)
+        joined = logits_of(join_parts(parts, tmp_path, None, texts), texts)
+        assert np.median(np.abs(joined - separate).max(axis=(1, 2))) < 1e-4
 
     @pytest.mark.parametrize("precision", ["float32", "int8"])
     def test_wrong_layers_are_refused_in_any_precision(self, graphs_folder, tmp_path, monkeypatch, precision):
-        folder = shutil.copytree(graphs_folder, tmp_path / "float32")
+        parts, folder = graphs_folder, tmp_path / "joined"
+        folder.mkdir()
         if precision == "int8":
-            float32, folder = folder, tmp_path / "int8"
-            folder.mkdir()
-            quantize(float32, folder, TEXTS)
-        original = merge._merge
-        monkeypatch.setattr(merge, "_merge", lambda files: original([files[1], files[0], *files[2:]]))
+            parts = tmp_path / "int8"
+            parts.mkdir()
+            quantize(graphs_folder, parts, TEXTS)
+
+        class Swapped(join.SelfExitingGraph):
+            def __init__(self, folder, manifest, policy, stops):
+                first, second, *others = manifest.layers
+                super().__init__(folder, replace(manifest, layers=[second, first, *others]), policy, stops)
+
+        monkeypatch.setattr(join, "SelfExitingGraph", Swapped)
         message = (
-            rf"logits differ by .* % of their standard deviation, where .* is usual for {precision}, .* answers differ"
+            rf"does not match its parts: logits differ by .* % of their standard deviation, where .* is usual for "
+            rf"{precision}, .* answers differ"
         )
         with pytest.raises(InputError, match=message):
-            merge_layers(folder)
+            join_parts(parts, folder, None, TEXTS)
 
     def test_logits_are_nearly_the_same(self, exported_folder, int8):
         float32, quantized = (logits_of(load_model(folder)) for folder in (exported_folder, int8))
@@ -209,7 +218,7 @@ class TestInt8:
     def test_it_is_smaller_and_has_another_name(self, exported_folder, int8):
         assert load_model(int8).runtime.name == "onnx int8"
         assert load_model(int8).runtime.fingerprint != load_model(exported_folder).runtime.fingerprint
-        sizes = [(folder / "layers-1.onnx").stat().st_size for folder in (exported_folder, int8)]
+        sizes = [(folder / "model.onnx").stat().st_size for folder in (exported_folder, int8)]
         assert sizes[1] < sizes[0]
 
     def test_ranges_can_be_measured_on_random_texts(self, graphs_folder, exported_folder, tmp_path):
@@ -247,8 +256,8 @@ class TestLoading:
         ("limit", "threads"), [("max 100000", 8), ("150000 100000", 2), ("1 100000", 1), (None, 8)]
     )
     def test_a_container_may_limit_the_threads(self, exported_folder, tmp_path, monkeypatch, limit, threads):
-        monkeypatch.setattr(onnx_runtime.os, "sched_getaffinity", lambda process: range(8))
-        monkeypatch.setattr(onnx_runtime, "CPU_LIMIT", tmp_path / "cpu.max")
+        monkeypatch.setattr(onnx_session.os, "sched_getaffinity", lambda process: range(8))
+        monkeypatch.setattr(onnx_session, "CPU_LIMIT", tmp_path / "cpu.max")
         if limit is not None:
             (tmp_path / "cpu.max").write_text(limit + "\n")
         assert load_model(exported_folder).runtime.threads == threads
@@ -281,14 +290,13 @@ class TestLoading:
     @pytest.mark.parametrize(
         ("file", "content", "message"),
         [
-            ("layers-1.onnx", None, "changed or missing after the export: '.*layers-1.onnx'; export the model again"),
-            ("layers-1.onnx", b"junk", "changed or missing after the export: '.*layers-1.onnx'; export"),
-            ("head-01.onnx", b"", "changed or missing after the export: '.*head-01.onnx'; export"),
+            ("model.onnx", None, "changed or missing after the export: '.*model.onnx'; export the model again"),
+            ("model.onnx", b"junk", "changed or missing after the export: '.*model.onnx'; export"),
             ("tokenizer.json", b"{}", "changed or missing after the export: '.*tokenizer.json'; export"),
             ("exported.json", b"[", "exported.json' is broken"),
             ("exported.json", b"{}", "is an export of version None"),
-            ("exported.json", b'{"version": 1}', "is an export of version 1; this exitpoll reads version 3"),
-            ("exported.json", b'{"version": 3}', "is not what exitpoll export writes"),
+            ("exported.json", b'{"version": 1}', "is an export of version 1; this exitpoll reads version 4"),
+            ("exported.json", b'{"version": 4}', "is not what exitpoll export writes"),
             ("training.json", b"[", "training.json' is broken"),
         ],
     )
@@ -302,8 +310,7 @@ class TestLoading:
     @pytest.mark.parametrize(
         ("file", "content", "message"),
         [
-            ("layers-1.onnx", b"junk", "layers-1.onnx' cannot be loaded"),
-            ("head-01.onnx", b"", "head-01.onnx' cannot be loaded"),
+            ("model.onnx", b"junk", "model.onnx' cannot be loaded"),
             ("tokenizer.json", b"{}", "tokenizer.json' cannot be read"),
         ],
     )
@@ -313,9 +320,7 @@ class TestLoading:
         with pytest.raises(InputError, match=message):
             load_model(copied)
 
-    @pytest.mark.parametrize(
-        "file", ["embedding.onnx", "context.onnx", "layers-1.onnx", "head-02.onnx", "tokenizer.json"]
-    )
+    @pytest.mark.parametrize("file", ["model.onnx", "tokenizer.json"])
     def test_a_flipped_bit(self, copied, file):
         content = bytearray((copied / file).read_bytes())
         content[len(content) // 2] ^= 1
@@ -332,7 +337,8 @@ class TestLoading:
             load_model(copied)
         assert len(Engine.load(copied, verify=False)(TEXTS.first)) == 40
 
-    def test_swapped_heads(self, copied):
+    def test_swapped_heads(self, tiny_models, tmp_path):
+        copied = shutil.copytree(tiny_models("albert").exported, tmp_path / "copy")
         (copied / "head-01.onnx").rename(copied / "x")
         (copied / "head-02.onnx").rename(copied / "head-01.onnx")
         (copied / "x").rename(copied / "head-02.onnx")
@@ -365,15 +371,16 @@ class TestLoading:
                 "exit_layers",
                 [[3, 2, 1], [1, 1, 3], [0, 1, 3], [1, 2], ["1", "2", "3"], [1.0, 2.0, 3.0], [], None, [1, 2, 9]],
             ),
-            ("layers", [[], None, [1, 2, 3], ["layers-1.onnx"], ["../layers-1.onnx"] * 3]),
-            ("heads", [["head-01.onnx"], None, ["/elsewhere/x.onnx"] * 3, ["layers-1.onnx"] * 3]),
-            ("branches", [[], None, [0, 1], [0, 1, 3], [0, 1, -1], ["0", "1", "2"]]),
+            ("layers", [[], None, [1, 2, 3], ["model.onnx"], ["../model.onnx"] * 3]),
+            ("heads", [["head-01.onnx"], None, ["/elsewhere/x.onnx"] * 3, ["model.onnx"] * 3]),
+            ("graph", [None, "tokenizer.json", "../model.onnx", 5]),
+            ("parts", [{}, None, {"tokenizer.json": "0"}]),
             ("label_names", ["abc", [1, 2, 3], [], None, ["a", "b"]]),
             ("max_length", [-5, 2, "x", None]),
             ("padding", [[], {}, {"input_ids": "x"}, {"input_ids": 0, "other": 1}]),
             ("truncation_side", ["middle", None]),
             ("precision", ["int4", None]),
-            ("embedding", [None, "layers-1.onnx"]),
+            ("embedding", [None, "model.onnx"]),
             ("context", [None, "head-01.onnx"]),
         ],
     )
@@ -395,4 +402,4 @@ def test_a_manifest_survives_its_file(exported_folder, tmp_path):
     folder = shutil.copytree(exported_folder, tmp_path / "copy")
     manifest.save(folder)
     assert Manifest.load(folder) == manifest
-    assert json.loads((folder / "exported.json").read_text())["version"] == 3
+    assert json.loads((folder / "exported.json").read_text())["version"] == 4

@@ -1,5 +1,7 @@
 """The self-exiting graph exits where the trace predicts, with the answers that it predicts: law 10."""
 
+from dataclasses import replace
+
 import numpy as np
 import onnx
 import onnxruntime
@@ -21,7 +23,7 @@ FAMILIES = ("albert", "bert", "deberta-v3", "distilbert", "modernbert", "mpnet")
 
 @pytest.fixture(scope="module")
 def recorded(tiny_models):
-    """A function that returns an export and its trace of the texts."""
+    """A function that returns the parts of an export, the export and its trace of the texts."""
 
     def make(name, **options):
         tiny = tiny_models(name, **options)
@@ -41,7 +43,7 @@ def build(folder, policy):
 def run(session, loaded, texts=TEXTS, **more):
     """Run texts in one batch: outputs by name."""
     columns = padded_columns(loaded.tokenize(Texts(texts)), loaded.runtime.padding)
-    outputs = session.run(None, columns | more)
+    outputs = session.run(None, columns | {"with_exit_logits": np.array(True)} | more)
     return dict(zip([tensor.name for tensor in session.get_outputs()], outputs, strict=True))
 
 
@@ -56,8 +58,10 @@ def check(outputs, policy, trace, rows=None):
         np.testing.assert_array_equal(outputs["label"], decided.answer[rows])
         np.testing.assert_allclose(outputs["probability"], decided.probability[rows], atol=1e-4)
     passed = np.asarray(trace.exit_layers)[None] <= outputs["depth"][:, None]  # (texts, exits)
-    assert np.isnan(outputs["logits"][~passed]).all()
-    np.testing.assert_allclose(outputs["logits"][passed], np.asarray(trace.logits)[rows][passed], atol=1e-4)
+    assert np.isnan(outputs["exit_logits"][~passed]).all()
+    np.testing.assert_allclose(outputs["exit_logits"][passed], np.asarray(trace.logits)[rows][passed], atol=1e-4)
+    at_exit = outputs["exit_logits"][np.arange(len(rows)), outputs["exit_number"]]
+    np.testing.assert_array_equal(outputs["logits"], at_exit)
 
 
 @pytest.mark.parametrize("name", STRATEGIES)
@@ -85,6 +89,17 @@ def test_exits_depth_cap_and_answers_follow_the_policy(recorded, rules):
     folder, loaded, trace = recorded("bert", exits=(1, 3))
     policy = Policy("soft_votes", 0.6, {"k": 0.5}, **rules)
     check(run(build(folder, policy), loaded), policy, trace)
+
+
+@pytest.mark.parametrize("layers", [(1, 3), (2, 3), (3,)])
+def test_exits_that_are_not_asked_are_passed_in_one_branch(recorded, layers):
+    """Their logits are there on request, and texts leave where the policy says."""
+    folder, loaded, trace = recorded("bert")
+    policy = replace(mixed_policy("max_prob", trace), exit_layers=layers)
+    session = build(folder, policy)
+    check(run(session, loaded), policy, trace)
+    states = {tensor.name for tensor in session.get_outputs() if tensor.name.startswith("hidden_")}
+    assert states == {f"hidden_{layer - 1}" for layer in layers[:-1]}
 
 
 @pytest.mark.parametrize("problem_type", [MULTI_LABEL, REGRESSION])
@@ -127,3 +142,10 @@ def _initializers(graph):
     """Return the initializers of a graph and of all branches inside."""
     inner = [attribute.g for node in graph.node for attribute in node.attribute if attribute.HasField("g")]
     return [*graph.initializer, *(tensor for branch in inner for tensor in _initializers(branch))]
+
+
+@pytest.mark.parametrize("layers", [None, (1, LAYERS)])
+def test_every_tensor_has_the_shape_that_is_declared(recorded, layers):
+    folder, _, _ = recorded("bert")
+    policy = Policy("max_prob", 0.5, exit_layers=layers)
+    onnx.checker.check_model(SelfExitingGraph(folder, Manifest.load(folder), policy).build(), full_check=True)

@@ -9,6 +9,11 @@ import pytest
 from experiments import guarantee
 from experiments.guarantee import CONFIDENCE, allowed
 
+from exitpoll.decide.certificate import Guarantee
+from exitpoll.decide.exit_choice import choose_exits
+from exitpoll.decide.guarantee import certify
+from exitpoll.decide.policy import Policy
+from exitpoll.decide.proof import on_grid
 from exitpoll.decide.trace import Trace
 
 RUNS = 300
@@ -71,3 +76,35 @@ def test_the_threshold_that_merely_looks_right_breaks_it():
         outcome = simulate("max_prob", risk, 300, 0.05, RUNS, proven=False)
         assert outcome.broken > 3 * allowed(RUNS), outcome
         assert np.isfinite(outcome.speedup)
+
+
+def noisy_exits(seed, texts):
+    """Eight exits that differ from the last on a few more texts than 5 %, by chance, and are equally sure."""
+    chance = np.random.default_rng(seed)
+    labels = chance.integers(2, size=texts)
+    flipped = chance.random((texts, 8)) < 0.0505
+    answers = np.concatenate([labels[:, None] ^ flipped, labels[:, None]], axis=1)
+    times = [float(number) for number in range(5, 50, 5)]
+    return Trace(4.0 * np.eye(2)[answers], labels, about={"milliseconds": times, "head_milliseconds": 3.0})
+
+
+def timed_world(seed, texts):
+    trace = guarantee.world(seed, texts)
+    return Trace(trace.logits, trace.labels, about={"milliseconds": [2.0, 4.0, 6.0, 8.0], "head_milliseconds": 0.5})
+
+
+@pytest.mark.parametrize(("draw", "early"), [(noisy_exits, 0.0), (timed_world, 0.9)])
+def test_it_holds_where_the_exits_are_chosen_too(draw, early):
+    outcome = simulate("margin", "disagreement", 800, 0.05, 40, draw=draw, exits="auto")
+    assert outcome.broken <= allowed(40)
+    assert outcome.left_early >= early
+
+
+def test_exits_chosen_on_the_texts_of_the_test_break_it():
+    """Some exit happens to agree with the last often enough."""
+    broken, goal = [], Guarantee("disagreement", 0.05, CONFIDENCE)
+    for seed in range(20):
+        trace = noisy_exits(seed, 400)
+        trace = trace.at_exits(choose_exits(trace, ["margin"], goal))
+        broken.append(certify(trace, on_grid(Policy("margin"), trace), goal).certificate.met)  # 5.05 % of answers
+    assert np.mean(broken) > 1.5 * allowed(40)

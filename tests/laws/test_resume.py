@@ -17,6 +17,7 @@ from safetensors.torch import load_file
 from exitpoll import EarlyExitModel, InputError, TrainingSettings, train
 from exitpoll.files import read_json, write_json
 from exitpoll.training import clock
+from exitpoll.training.methods import KEEP_LAST_HEAD
 from tests.tiny import tiny_encoder, toy_splits, write_toy_folder
 
 SETTINGS = TrainingSettings(epochs=3, batch_size=16, logs_per_epoch=2)
@@ -48,6 +49,8 @@ def same_weights(first, second):
         ({"schedule": "joint"}, [("all", 5), ("all", 11), ("all", 16)]),  # in every epoch, again and again
         ({"schedule": "two-stage"}, [("last", 8), ("features of train", 64), ("heads", 16)]),
         ({"schedule": "mixed"}, [("all", 4)]),
+        ({"schedule": "heads"}, [("heads", 7)]),
+        ({"schedule": "exit-zero"}, [("exit-zero", 7)]),
         ({"schedule": "alternating"}, [("alternating", 7)]),  # whose turn it is follows from the step
         # Nothing gets better here: it stops after the first scoring and two more, and must not count anew.
         ({"early_stop": 2, "learning_rate": 1e-12, "head_learning_rate": 1e-12, "epochs": 9}, [("all", 8)]),
@@ -55,12 +58,13 @@ def same_weights(first, second):
 )
 def test_cut_trainings_resume_to_the_same_place(encoder_folder, tokenizer, tmp_path, options, cuts):
     settings = replace(SETTINGS, **options)
-    undisturbed = run(encoder_folder, tokenizer, tmp_path / "undisturbed", settings)
+    shape = {"exit_zero": "ngrams", "ngram_buckets": 99} if settings.schedule in KEEP_LAST_HEAD else {}
+    undisturbed = run(encoder_folder, tokenizer, tmp_path / "undisturbed", settings, shape=shape)
     for number, cut in enumerate(cuts):
         with pytest.raises(Cut):
-            run(encoder_folder, tokenizer, tmp_path / "cut", settings, cut, resume=number > 0)
+            run(encoder_folder, tokenizer, tmp_path / "cut", settings, cut, shape, resume=number > 0)
         assert not (tmp_path / "cut").exists()
-    resumed = run(encoder_folder, tokenizer, tmp_path / "cut", settings, resume=True)
+    resumed = run(encoder_folder, tokenizer, tmp_path / "cut", settings, shape=shape, resume=True)
     assert resumed.test_scores == undisturbed.test_scores
     assert same_weights(tmp_path / "cut", tmp_path / "undisturbed")
     records = [(tmp_path / name / "training.jsonl").read_text() for name in ("cut", "undisturbed")]

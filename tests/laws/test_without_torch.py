@@ -6,18 +6,14 @@ import json
 import statistics
 import subprocess
 import sys
-from importlib.metadata import distribution
-from pathlib import Path
 
 import pytest
 
-import exitpoll
 from exitpoll import Engine, Policy
+from tests.bare import DISTRIBUTIONS, link_packages
 from tests.tiny import toy_texts
 
 TEXTS = list(toy_texts(20, 4).first)
-# The last three are dependencies of ONNX Runtime.
-DISTRIBUTIONS = ("onnxruntime", "tokenizers", "numpy", "flatbuffers", "protobuf", "packaging")
 CODE = """
 import importlib.util, json, sys
 sys.path.insert(0, sys.argv[1])
@@ -27,6 +23,9 @@ import exitpoll
 from exitpoll import Engine
 engine = Engine.load(sys.argv[2])
 predictions = engine(json.loads(sys.argv[3]), batch_size=4)
+assert engine.explain(json.loads(sys.argv[3])[0]).prediction.depth == predictions[0].depth
+classified = exitpoll.pipeline(sys.argv[2])(json.loads(sys.argv[3]))
+assert [row["label"] for row in classified] == [row.label for row in predictions]
 print(json.dumps([[row.label, round(row.probability, 4), row.depth] for row in predictions]))
 """
 
@@ -34,15 +33,7 @@ print(json.dumps([[row.label, round(row.probability, 4), row.depth] for row in p
 @pytest.fixture(scope="module")
 def site(tmp_path_factory):
     """A folder with links to these packages and to exitpoll."""
-    folder = tmp_path_factory.mktemp("site")
-    for name in DISTRIBUTIONS:
-        package = distribution(name)
-        for top in {file.parts[0] for file in package.files or ()} - {"..", "__pycache__"}:
-            (folder / top).symlink_to(package.locate_file(top))
-    (folder / "exitpoll").symlink_to(Path(exitpoll.__file__).parent)
-    (folder / "exitpoll-0.dist-info").mkdir()
-    (folder / "exitpoll-0.dist-info" / "METADATA").write_text("Metadata-Version: 2.1\nName: exitpoll\nVersion: 0\n")
-    return folder
+    return link_packages(tmp_path_factory.mktemp("site"), DISTRIBUTIONS)
 
 
 def test_an_export_runs_without_torch(site, exported_folder):

@@ -39,6 +39,9 @@ def test_a_policy_and_its_guarantee_are_described(model_folder, tmp_path):
     assert "Guarantee: answers differ from the full model's on at most 2 % of texts" in card
     assert "for texts from the same distribution as the 77 calibration texts." in card
     assert "# model\n" in card
+    assert "It asks only" not in card
+    Policy("entropy", 0.3, exit_layers=(1, 3), certificate=certified(guarantee)).save(folder / "policy.json")
+    assert "It asks only the exits after layers 1, 3." in model_card(folder, "x")
     Policy("entropy", None).save(folder / "policy.json")
     assert "No text exits early." in model_card(folder, "x")
     Policy("entropy", None, max_depth=2).save(folder / "policy.json")

@@ -38,12 +38,14 @@ class TestOutput:
         logits, exit_logits = build()(**tokens(0), return_dict=False)
         assert (logits.shape, exit_logits.shape) == ((4, 3), (4, LAYERS, 3))
 
-    @pytest.mark.parametrize("pooling", ["mean", "first", "pooler"])
+    @pytest.mark.parametrize("pooling", ["mean", "first", "pooler", "attention"])
     @pytest.mark.parametrize("head", ["mlp", "linear"])
     @pytest.mark.parametrize("shared_head", [False, True])
     @torch.no_grad()
     def test_padding_changes_nothing(self, pooling, head, shared_head):
         model = build(pooling=pooling, head=head, shared_head=shared_head)
+        for query in model.attentions.parameters():
+            query.normal_()  # with zeros it would be the mean
         batch = tokens(0, lengths=(9, 4))
         alone = model(batch["input_ids"][1:, :4]).exit_logits
         torch.testing.assert_close(model(**batch).exit_logits[1:], alone, rtol=1e-4, atol=1e-5)
@@ -211,7 +213,7 @@ class TestFromClassifier:
         assert torch.equal(output.logits, classifier(**batch).logits)
         assert output.exit_logits.shape == (4, LAYERS, 3)
 
-    @pytest.mark.parametrize("pooling", ["mean", "first", "pooler"])
+    @pytest.mark.parametrize("pooling", ["mean", "first", "pooler", "attention"])
     @pytest.mark.parametrize("name", CONFIGS)
     def test_every_pooling_works_or_is_refused(self, name, pooling, tmp_path):
         tiny_classifier(name).save_pretrained(tmp_path)

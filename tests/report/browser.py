@@ -64,7 +64,7 @@ class Browser:
             self.requests.append(given["request"]["url"])
 
     def open(self, page, *, width=1200, height=900, dark=False, fragment=""):
-        """Open a file in a window of some width."""
+        """Open a file, or an address, in a window of some width."""
         self._call(
             "Emulation.setDeviceMetricsOverride", width=width, height=height, deviceScaleFactor=1, mobile=width < 500
         )
@@ -73,7 +73,7 @@ class Browser:
         self._call("Page.navigate", url="about:blank")
         self.console.clear()
         self.requests.clear()
-        self._call("Page.navigate", url=f"file://{page}{fragment}")
+        self._call("Page.navigate", url=page if str(page).startswith("http") else f"file://{page}{fragment}")
         self.run("new Promise((done) => document.readyState === 'complete' ? done() : addEventListener('load', done))")
         self.run(SETTLED)
 

@@ -20,6 +20,7 @@ POLICIES = [
     Policy("votes", 1.2, {"k": 0.5}, answer="head"),
     Policy("max_prob", 0.7, max_depth=3),
     Policy("max_prob", (0.9, 0.8, 0.7, 0.6)),
+    Policy("votes", 1.2, {"k": 0.5}, exit_layers=(2, 4)),
     HYBRID,
 ]
 

@@ -135,8 +135,8 @@ class TestSearch:
         assert self.last_line(fixed="max_prob") == few
         assert self.last_line(searched_on=400) == "searched on 400 texts, and tested on 500 others"
         assert self.last_line(fixed="max_prob", searched_on=250) == (
-            "max_prob, fixed beforehand, was tested on all 500 texts and is faster than what a search on 250 of them "
-            "could prove on the others"
+            "max_prob, fixed beforehand, was tested on all 500 texts and is faster than what a search on 250 texts "
+            "could prove on others"
         )
 
     def test_training_texts(self):

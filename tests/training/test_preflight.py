@@ -67,7 +67,7 @@ def test_every_method_fits_every_problem(method, problem_type, native_head):
     assert problem_type != "regression" or STRATEGIES[settings.strategy].regression
     fell_back = settings.objective != METHODS[method].objective
     assert fell_back == (method == "ensemble" and problem_type == "regression")
-    assert len(fallback_notes(given, settings, problem_type)) == fell_back
+    assert len(fallback_notes(given, settings, problem_type, labelled=True)) == fell_back
 
 
 @pytest.mark.parametrize(

@@ -19,6 +19,7 @@ from exitpoll import METHODS, EarlyExitModel, InputError, Splits, Texts, Trainin
 from exitpoll.files import read_json
 from exitpoll.models.tokenizer import tokenize
 from exitpoll.training import features, stages
+from exitpoll.training.heads_only import FrozenTexts, HeadsOnly, collate
 from exitpoll.training.scores import score_exits
 from exitpoll.training.trainer import LengthSampler, last_checkpoint
 from tests.tiny import LAYERS, save_tiny, tiny_classifier, tiny_config, tokens, toy_splits
@@ -294,10 +295,10 @@ class TestWithoutLabels:
         assert trained.test_scores[-1] == 1.0
         untrained = score_exits(before, None, "agreement", model.config.problem_type)["exit_scores"]
         assert trained.test_scores[-2] > max(untrained[-2], 0.6)
-        assert "the texts have no labels: heads learn the last exit's answers, by self-distillation" in trained.notes
+        assert "the texts have no labels: heads learn the last exit's answers" in trained.notes
         assert "scores are agreement with the last exit, after layer 3" in str(trained.notes)
         summary = read_json(tmp_path / "m" / "training.json")
-        assert (summary["metric"], summary["settings"]["objective"]) == ("agreement", "self_distillation")
+        assert (summary["metric"], summary["settings"]["objective"]) == ("agreement", "relevancy")
 
     def test_several_labels(self, tokenizer, tmp_path):
         classifier = tiny_classifier("bert")
@@ -369,18 +370,61 @@ class TestFrozenHeads:
         assert changed
         assert all(name.startswith(("heads.0.", "heads.1.")) for name in changed)
 
-    def test_features_give_what_the_model_gives(self, encoder_folder, tokenizer, tmp_path, monkeypatch):
-        model = build(encoder_folder).eval()
-        texts = tokenize(toy_splits().test, tokenizer, 40)
+    @pytest.mark.parametrize("kind", ["encoder", "classifier"])
+    def test_exit_zero_learns_while_the_rest_stays_the_same(
+        self, encoder_folder, classifier_folder, tokenizer, tmp_path, kind
+    ):
+        shape = {"exit_zero": "ngrams", "ngram_buckets": 99}
+        if kind == "encoder":
+            model = build(encoder_folder, **shape)
+        else:
+            model = EarlyExitModel.from_classifier(classifier_folder, shared_head=True, **shape)
+        before = {name: weights.clone() for name, weights in model.state_dict().items()}
+        settings = replace(FAST, schedule="exit-zero", ngram_learning_rate=0.5, epochs=6)
+        trained = train(model, tokenizer, toy_splits(), tmp_path / "m", settings)
+        changed = {name for name, weights in model.state_dict().items() if not torch.equal(weights, before[name])}
+        assert changed == {name for name in before if name.startswith("heads.0.")}
+        assert trained.test_scores[0] > 0.6  # of three classes
+        assert "the head at exit 0 alone is trained" in " ".join(trained.notes)
+
+    @pytest.mark.parametrize("schedule", ["joint", "two-stage", "heads"])
+    def test_exit_zero_learns_with_the_others(self, encoder_folder, tokenizer, tmp_path, schedule):
+        model = build(encoder_folder, exit_zero="embeddings")
+        before = {name: weights.clone() for name, weights in model.heads[0].named_parameters()}
+        train(model, tokenizer, toy_splits(), tmp_path / "m", replace(FAST, schedule=schedule, epochs=1))
+        assert not any(torch.equal(weights, before[name]) for name, weights in model.heads[0].named_parameters())
+
+    def test_exit_zero_can_be_trained_alone_only_where_there_is_one(self, encoder_folder, tokenizer, tmp_path):
+        model, settings = build(encoder_folder), replace(FAST, schedule="exit-zero")
+        with pytest.raises(InputError, match=r"exits \[1, 2, 3\] have no exit 0 to train"):
+            train(model, tokenizer, toy_splits(), tmp_path / "m", settings)
+
+    @pytest.mark.parametrize("pooling", ["mean", "attention"])
+    def test_features_give_what_the_model_gives(self, encoder_folder, tokenizer, tmp_path, monkeypatch, pooling):
+        model = build(encoder_folder, exit_zero="ngrams", ngram_buckets=99, pooling=pooling).eval()
+        torch.nn.init.normal_(model.heads[0].ngrams.weight)
+        for query in model.attentions.parameters():
+            torch.nn.init.normal_(query)
+        splits = toy_splits()
+        texts = tokenize(splits.test, tokenizer, 40)
         monkeypatch.setattr(features, "BATCH_SIZE", 5)
         logits = features.record_logits(model, texts, tokenizer)
         monkeypatch.setattr(features, "BATCH_SIZE", 7)
-        read, last = features.record_features(model, texts, tokenizer, tmp_path / "features.npy")
-        np.testing.assert_allclose(last, logits[:, -1], atol=1e-5)
-        for number in range(LAYERS - 1):
+        for exits in (1, LAYERS):
+            read = features.record_features(model, texts, tokenizer, tmp_path / "features.npy", exits=exits)
+            frozen = FrozenTexts(read, splits.test.labels)
             with torch.no_grad():
-                below = model.head_at(number)(torch.from_numpy(np.array(read[:, number])))
-            np.testing.assert_allclose(below.numpy(), logits[:, number], atol=1e-5)
+                output = HeadsOnly(model, exits)(**collate([frozen[row] for row in range(len(frozen))]))
+            half = pooling == "attention"  # tokens are kept in half precision
+            np.testing.assert_allclose(output.exit_logits.numpy(), logits, atol=1e-2 if half else 1e-5)
+
+    def test_attention_is_learned_on_a_frozen_encoder(self, classifier_folder, tokenizer, tmp_path):
+        model = EarlyExitModel.from_classifier(classifier_folder, pooling="attention", exit_zero="ngrams")
+        settings = replace(FAST, objective="relevancy")
+        train(model, tokenizer, toy_splits(), tmp_path / "m", settings)
+        queries = list(EarlyExitModel.from_pretrained(tmp_path / "m").attentions.parameters())
+        assert len(queries) == LAYERS - 1
+        assert all(query.abs().max() > 0 for query in queries)
 
     @pytest.mark.parametrize(
         ("options", "message"), [({"shared_head": True}, "use own heads"), ({"exits": [2]}, "leave no head to train")]

@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 from exitpoll.data.batching import Text, Tokens, batches, lengths_of, mask_of, padded, pick
 from exitpoll.data.splits import Texts
 from exitpoll.decide.policy import Policy
+from exitpoll.engine.exit_graph import asked_by
 from exitpoll.engine.runtime import LoadedModel
 from exitpoll.errors import InputError
 
@@ -53,12 +54,13 @@ def plain_transformers(loaded: LoadedModel, *, compiled: bool = False) -> Baseli
     return _in_batches(loaded, compute)
 
 
-def single_graph(loaded: LoadedModel, *, int8: bool = False) -> Baseline:
+def single_graph(loaded: LoadedModel, *, int8: bool = False, exit_number: int | None = None) -> Baseline:
     """Return a baseline that runs the model as one ONNX graph without exits, as other exporters write it.
 
     Args:
         loaded: A model in torch; the graph gets as many threads.
         int8: Whether to quantize it, by the dynamic quantization of ONNX Runtime.
+        exit_number: The exit at which it ends, counted from 0: a static model; the last by default.
 
     Returns:
         The baseline.
@@ -78,7 +80,7 @@ def single_graph(loaded: LoadedModel, *, int8: bool = False) -> Baseline:
     options.intra_op_num_threads = runtime.threads
     with tempfile.TemporaryDirectory() as scratch:
         path = Path(scratch) / "model.onnx"
-        path.write_bytes(translate_whole(runtime.model, names).SerializeToString())
+        path.write_bytes(translate_whole(runtime.model, names, exit_number).SerializeToString())
         if int8:
             path.write_bytes(with_int8_weights(path).SerializeToString())
         session = InferenceSession(str(path), options, providers=["CPUExecutionProvider"])
@@ -121,15 +123,17 @@ def batch_level_exit(loaded: LoadedModel, policy: Policy) -> Baseline:
         The baseline.
     """
     runtime = loaded.runtime
-    levels, ends = policy.levels(len(runtime.exit_layers)), policy.ends(runtime.exit_layers)
+    heads = asked_by(policy, runtime.exit_layers)
+    layers = [runtime.exit_layers[number] for number in heads]
+    levels, ends = policy.levels(len(layers)), policy.ends(layers)
 
     def compute(tokens: Tokens) -> NDArray:
         state, depth = runtime.embed(tokens), 0
-        history = np.zeros((len(tokens["input_ids"]), len(runtime.exit_layers), runtime.classes), dtype=np.float32)
+        history = np.zeros((len(tokens["input_ids"]), len(layers), runtime.classes), dtype=np.float32)
         fired = np.zeros(len(history), dtype=bool)
-        for number, layer in enumerate(runtime.exit_layers):
+        for number, layer in enumerate(layers):
             state, depth = runtime.advance(state, range(depth + 1, layer + 1)), layer
-            history[:, number] = runtime.logits_at(state, number)
+            history[:, number] = runtime.logits_at(state, heads[number])
             fired |= policy.opinion(history[:, : number + 1]).score[:, -1] >= levels[number]
             if ends[number] or fired.all():
                 break

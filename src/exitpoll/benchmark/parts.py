@@ -12,12 +12,13 @@ from exitpoll.decide.incremental import Stepper
 from exitpoll.decide.policy import Policy
 from exitpoll.engine.engine import Engine
 from exitpoll.engine.runtime import LoadedModel, Runtime
-from exitpoll.engine.scheduler import Scheduler
+from exitpoll.engine.walks import ExitByExit, Walk
 
 PARTS = {  # method -> the part of the work that it does
     "tokenize": "tokenizing",
     "embed": "embedding",
     "advance": "layers",
+    "pass_exits": "layers with exits",
     "logits_at": "heads",
     "step": "decision",
     "answers": "decision",
@@ -50,7 +51,8 @@ def break_down(kind: str, model: LoadedModel, policy: Policy, texts: Sequence[Te
     clock = dict.fromkeys(PARTS.values(), 0.0)
     timed = cast(LoadedModel, _Timed(model, clock))
     runtime = cast(Runtime, _Timed(model.runtime, clock))
-    engine = _TimedEngine(replace(model, runtime=runtime, tokenize=timed.tokenize), policy, clock)
+    engine = Engine(replace(model, runtime=runtime, tokenize=timed.tokenize), policy)
+    engine.walk = _timed_walk(engine.walk, clock)
     engine(texts[: 2 * batch_size], batch_size)
     clock.update(dict.fromkeys(clock, 0.0))
     started = time.perf_counter()
@@ -61,20 +63,12 @@ def break_down(kind: str, model: LoadedModel, policy: Policy, texts: Sequence[Te
     return Breakdown(kind, batch_size, parts)
 
 
-class _TimedEngine(Engine):
-    """An engine whose decisions are timed."""
-
-    def __init__(self, model: LoadedModel, policy: Policy, clock: dict[str, float]) -> None:
-        """Combine a model and a policy; `clock` counts the seconds of every part."""
-        super().__init__(model, policy)
-        self._clock = clock
-
-    def _scheduler(self, batch_size: int, *, refill: bool) -> Scheduler:
-        """Prepare a job, with clocks around what decides."""
-        scheduler = super()._scheduler(batch_size, refill=refill)
-        scheduler.stepper = cast(Stepper, _Timed(scheduler.stepper, self._clock))
-        scheduler.policy = cast(Policy, _Timed(scheduler.policy, self._clock))
-        return scheduler
+def _timed_walk(walk: Walk, clock: dict[str, float]) -> Walk:
+    """Put clocks around what decides."""
+    if isinstance(walk, ExitByExit):
+        walk.stepper = cast(Stepper, _Timed(walk.stepper, clock))
+        walk.policy = cast(Policy, _Timed(walk.policy, clock))
+    return walk
 
 
 class _Timed:

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, fields, replace
 from enum import StrEnum
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -38,6 +39,8 @@ class Way(StrEnum):
     STATIC = "static"
     BATCH_LEVEL_EXIT = "whole batch waits"
 
+
+Runner = Callable[[Sequence[Text], int], object]  # texts, batch size -> logits or predictions
 
 ALL_LAYERS = (Way.PLAIN, Way.COMPILED, Way.SINGLE_GRAPH, Way.FULL_DEPTH)  # ways that need no exits
 
@@ -211,6 +214,7 @@ def benchmark(
     batch_sizes: Sequence[int] = BATCH_SIZES,
     rounds: int = 5,
     compiled: bool = False,
+    ways: Collection[Way] = tuple(Way),
     on_progress: OnProgress = ignore,
 ) -> Benchmark:
     """Time the engine in several runtimes, and its baselines.
@@ -221,6 +225,7 @@ def benchmark(
         batch_sizes: Most texts in a call.
         rounds: How often everything is timed, after a warm-up round.
         compiled: Whether to time a compiled encoder too.
+        ways: The ways to time beside plain transformers and the engine.
         on_progress: Called after every run.
 
     Returns:
@@ -234,7 +239,7 @@ def benchmark(
         raise InputError("torch must be the first of the runtimes: the others are compared with it")
     entries = _plain_entries(models[0], compiled=compiled)
     for model in models:
-        entries += _entries(model, models[0], texts)
+        entries += _entries(model, models[0], texts, ways)
     timings: list[Timing] = []
     for number, batch_size in enumerate(batch_sizes):
         runs = len(entries) * (rounds + 1)
@@ -262,7 +267,7 @@ class _Entry:
 
     runtime: str
     way: Way
-    run: Callable[[Sequence[Text], int], object]  # texts, batch size -> logits or predictions
+    run: Runner
     depth: float  # mean layers a text
     layers: int  # of the full model
 
@@ -276,27 +281,33 @@ def _plain_entries(model: ModelInRuntime, *, compiled: bool) -> list[_Entry]:
     return [_Entry(model.kind, way, run, layers, layers) for way, run in ways.items()]
 
 
-def _entries(model: ModelInRuntime, in_torch: ModelInRuntime, texts: Sequence[Text]) -> list[_Entry]:
+def _entries(
+    model: ModelInRuntime, in_torch: ModelInRuntime, texts: Sequence[Text], ways: Collection[Way]
+) -> list[_Entry]:
     """List the ways to run a model in its runtime."""
     loaded, engine = model.loaded, Engine(model.loaded, model.policy)
     exit_layers = loaded.runtime.exit_layers
     layers = exit_layers[-1]
     depth = float(np.mean([prediction.depth for prediction in engine(texts)]))
     static = _nearest_exit(exit_layers, depth)
-    entries = [
-        _Entry(model.kind, Way.FULL_DEPTH, Engine(loaded), layers, layers),
-        _Entry(model.kind, Way.ENGINE, engine, depth, layers),
-        _Entry(model.kind, Way.NO_REFILL, _without_refill(engine), depth, layers),
-        _Entry(model.kind, Way.BATCH_LEVEL_EXIT, batch_level_exit(loaded, model.policy), depth, layers),
-        _Entry(model.kind, Way.STATIC, static_model(loaded, static), exit_layers[static], layers),
-    ]
-    if model.kind != "torch":
-        run = single_graph(in_torch.loaded, int8=model.kind == "onnx-int8")
-        entries.insert(0, _Entry(model.kind, Way.SINGLE_GRAPH, run, layers, layers))
-    return entries
+    graph = partial(single_graph, in_torch.loaded, int8=model.kind == "onnx-int8")
+    in_torch_itself = model.kind == "torch"
+    make: dict[Way, tuple[Callable[[], Runner], float]] = {  # what runs, and its mean depth
+        Way.SINGLE_GRAPH: (graph, layers),
+        Way.FULL_DEPTH: (lambda: Engine(loaded), layers),
+        Way.ENGINE: (lambda: engine, depth),
+        Way.NO_REFILL: (lambda: _without_refill(engine), depth),
+        Way.BATCH_LEVEL_EXIT: (lambda: batch_level_exit(loaded, model.policy), depth),
+        Way.STATIC: (
+            lambda: static_model(loaded, static) if in_torch_itself else graph(exit_number=static),
+            exit_layers[static],
+        ),
+    }
+    wanted = {Way.ENGINE, *ways} - ({Way.SINGLE_GRAPH} if in_torch_itself else set())
+    return [_Entry(model.kind, way, run(), deep, layers) for way, (run, deep) in make.items() if way in wanted]
 
 
-def _without_refill(engine: Engine) -> Callable[[Sequence[Text], int], object]:
+def _without_refill(engine: Engine) -> Runner:
     """Return an engine whose batches shrink: no text waits for others."""
     return lambda texts, batch_size: list(engine.stream(texts, batch_size, refill=False))
 

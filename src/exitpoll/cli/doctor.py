@@ -83,7 +83,7 @@ def examine(folder: Path, *, load_weights: bool = True) -> list[Finding]:
         *findings,
         *_weight_findings(folder, source, load_weights=load_weights),
         *_version_findings(folder, training),
-        *_policy_findings(folder, "policy", source),
+        *_policy_findings(folder, "policy", source, _exit_layers(folder)),
         *(finding for path in exports_of(folder) for finding in _export_findings(path, path.name, source)),
         *_leftover_findings(folder),
     ]
@@ -201,7 +201,15 @@ def _installed(package: str) -> str | None:
 # ---- policies and exports -------------------------------------------------------------------------------------------
 
 
-def _policy_findings(folder: Path, topic: str, source: Source) -> Iterator[Finding]:
+def _exit_layers(folder: Path) -> Sequence[int]:
+    """Return the layers of the exits of a trained model; none where they are not known."""
+    layers = (read_json(folder / CONFIG) or {}).get("exit_layers")
+    if not isinstance(layers, list) or not all(isinstance(layer, int) for layer in layers):
+        return ()
+    return layers
+
+
+def _policy_findings(folder: Path, topic: str, source: Source, exit_layers: Sequence[int]) -> Iterator[Finding]:
     """Check that a policy can be used with its model, and describe its certificate."""
     if not (folder / POLICY).exists():
         yield Finding(topic, "there is no policy: every text runs through all layers; calibrate first", Level.WARNING)
@@ -209,6 +217,8 @@ def _policy_findings(folder: Path, topic: str, source: Source) -> Iterator[Findi
     try:
         policy = Policy.load(folder / POLICY)
         policy.source.check_same(source)
+        if exit_layers:
+            policy.check_exits(exit_layers)
     except InputError as error:
         yield Finding(topic, str(error), Level.BROKEN)
         return
@@ -240,7 +250,8 @@ def _export_findings(folder: Path, topic: str, source: Source | None) -> Iterato
         yield Finding(topic, "cannot run here: pip install 'exitpoll[onnx]'", Level.WARNING)
     else:
         yield Finding(topic, f"can run here, on the CPU with ONNX Runtime {installed}")
-    yield from _policy_findings(folder, topic, Source(fingerprint=manifest.fingerprint, runtime=manifest.runtime))
+    exported = Source(fingerprint=manifest.fingerprint, runtime=manifest.runtime)
+    yield from _policy_findings(folder, topic, exported, manifest.exit_layers)
 
 
 # ---- leftovers ------------------------------------------------------------------------------------------------------

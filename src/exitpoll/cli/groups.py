@@ -5,9 +5,9 @@ from __future__ import annotations
 from cyclopts import Group, Parameter
 
 SECTIONS = {  # of the list of verbs: both in the order of use
-    "Get started": ("quickstart", "train"),
+    "Get started": ("quickstart", "adopt", "train"),
     "Decide": ("record", "sweep", "calibrate", "evaluate"),
-    "Run": ("predict", "export", "bench", "report", "doctor"),
+    "Run": ("predict", "serve", "export", "bench", "report", "doctor"),
     "Study": ("search", "reproduce"),
 }
 VERBS = tuple(verb for verbs in SECTIONS.values() for verb in verbs)

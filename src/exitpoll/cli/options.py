@@ -32,7 +32,7 @@ _SEVERAL = Parameter(consume_multiple=True, negative="")
 _KNOWN_TASKS = ", ".join(TASKS)
 _DATA = Parameter(
     help="A CSV, TSV, JSONL, JSON or Parquet file (also .gz and .zst), a folder with train, dev and test files, a "
-    f"dataset on the hub, or a known task: {_KNOWN_TASKS}."
+    f"dataset on the hub, a known task ({_KNOWN_TASKS}), or embedded, the movie reviews of the extra demo."
 )
 _TASK = Parameter(help=f"The known task whose metric to use, if the name of the data is not a task's: {_KNOWN_TASKS}.")
 
@@ -50,6 +50,7 @@ PolicyPath = Annotated[Path | None, IN_MODEL]
 BatchSize = Annotated[int, IN_MODEL]
 Threads = Annotated[int | None, IN_MODEL]
 Device = Annotated[str, IN_MODEL]
+RuntimeName = Annotated[Literal["torch", "onnx", "onnx-int8"] | None, IN_MODEL]
 Out = Annotated[Path, IN_OUTPUT]
 OptionalOut = Annotated[Path | None, IN_OUTPUT]
 Resume = Annotated[bool, IN_OUTPUT]

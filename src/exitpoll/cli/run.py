@@ -8,7 +8,7 @@ import os
 import sys
 from collections.abc import Sequence
 
-from cyclopts import CycloptsError
+from cyclopts import CycloptsError, MissingArgumentError, UnusedCliTokensError
 
 from exitpoll.cli.app import COMPLETION, QUIET, app, build_app
 from exitpoll.cli.console import VisibleFormatter, fail, flush, reset_modes
@@ -38,6 +38,10 @@ def run(words: Sequence[str], interrupts: Interrupts) -> None:
         fail(interrupts.message, interrupts.code)
     except InputError as error:
         fail(error.with_flags(), 2)
+    except MissingArgumentError as error:
+        fail(_describe_missing(error), 2)
+    except UnusedCliTokensError as error:
+        fail(_describe_unused(error), 2)
     except (CycloptsError, OSError) as error:
         fail(str(error), 2)
     except Exception as error:
@@ -62,6 +66,21 @@ def _describe_unknown(verb: str) -> str:
     close = get_close_matches(verb, VERBS, n=1)
     meant = f' Did you mean "{close[0]}"?' if close else ""
     return f'Unknown command "{verb}".{meant} The commands are: {", ".join(VERBS)}'
+
+
+def _describe_missing(error: MissingArgumentError) -> str:
+    """Name the argument that a verb needs, or the option that was given without a value."""
+    if error.argument is None or error.keyword is not None:
+        return str(error)
+    verb = " ".join(error.command_chain or ())
+    return f"{verb} needs {error.argument.name}; see: exitpoll {verb} --help"
+
+
+def _describe_unused(error: UnusedCliTokensError) -> str:
+    """Name the words of a command line that no argument takes."""
+    verb = " ".join(error.command_chain or ())
+    words = ", ".join(f'"{word}"' for word in error.unused_tokens or ())
+    return f"{verb} does not take {words}; see: exitpoll {verb} --help"
 
 
 def _set_up_logging() -> None:

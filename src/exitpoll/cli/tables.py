@@ -32,6 +32,8 @@ def training_table(trained: Trained) -> Grid:
 def comparison_table(comparison: Comparison, speedups: Sequence[float]) -> Grid:
     """Tabulate the best score of every strategy at or above a speed-up, the best of a column in bold."""
     title = f"best {comparison.metric} in % on {comparison.texts} texts; full model {percent(comparison.full_score)}"
+    if comparison.unit == "milliseconds":
+        title += "; speed-ups in measured milliseconds, one text at a time"
     grid = Grid(title, ["strategy", *(f"≥{speedup:g}×" for speedup in speedups)])
     best = comparison.best_scores
     columns = zip(*best.values(), strict=True)

@@ -46,6 +46,27 @@ def batches(lengths: NDArray, batch_size: int) -> Iterator[NDArray]:
         yield order[start : start + batch_size]
 
 
+def calls(lengths: NDArray, most_tokens: int, call_tokens: float) -> Iterator[NDArray]:
+    """Group texts of similar length, longest first, into calls of a runtime.
+
+    Args:
+        lengths: The number of tokens of every text, (texts,).
+        most_tokens: Most tokens in a call, with padding; a longer text is alone.
+        call_tokens: The overhead of a call, in tokens: more padding than this costs more than another call.
+
+    Yields:
+        The row numbers of a call.
+    """
+    order = np.argsort(-lengths, kind="stable")
+    start = 0
+    while start < len(order):
+        longest = int(lengths[order[start]])
+        rest = lengths[order[start : start + max(1, most_tokens // longest)]]
+        fits = int(np.searchsorted(np.cumsum(longest - rest), call_tokens, side="right"))
+        yield order[start : start + fits]
+        start += fits
+
+
 def padded_columns(tokens: Tokens, padding: Mapping[str, int]) -> dict[str, NDArray]:
     """Pad texts to the longest.
 
@@ -56,6 +77,9 @@ def padded_columns(tokens: Tokens, padding: Mapping[str, int]) -> dict[str, NDAr
     Returns:
         These columns and the attention mask, (texts, tokens).
     """
+    if len(tokens["input_ids"]) == 1:  # nothing to pad
+        alone = {name: np.array(tokens[name], dtype=np.int64) for name in padding}
+        return {**alone, "attention_mask": np.ones((1, len(tokens["input_ids"][0])), dtype=np.int64)}
     lengths = lengths_of(tokens)
     longest = int(lengths.max())
     columns = {name: padded(tokens[name], longest, filler) for name, filler in padding.items()}

@@ -15,7 +15,9 @@ from exitpoll.errors import InputError
 CUT_SHARE, CUT_MOST = 0.1, 2000  # a missing split takes this share of the train split, and about so many texts at most
 
 
-def cut_rows(texts: Sequence[Text], labels: NDArray | None, problem_type: str, seed: int) -> tuple[NDArray, NDArray]:
+def cut_rows(
+    texts: Sequence[Text], labels: NDArray | None, problem_type: str, seed: int, share: float = CUT_SHARE
+) -> tuple[NDArray, NDArray]:
     """Divide texts at random, stratified by class where the classes are large enough.
 
     Args:
@@ -23,6 +25,7 @@ def cut_rows(texts: Sequence[Text], labels: NDArray | None, problem_type: str, s
         labels: Their labels, if they have any.
         problem_type: As in transformers.
         seed: Seed of the cut.
+        share: How much to cut off, of all texts.
 
     Returns:
         The row numbers of the texts to keep and of those to cut off, both in order.
@@ -33,8 +36,9 @@ def cut_rows(texts: Sequence[Text], labels: NDArray | None, problem_type: str, s
     _, firsts = np.unique(copies, return_index=True)  # (distinct texts,)
     if len(firsts) < 2:
         distinct = f"{len(texts)} texts, {len(firsts)} of them distinct, are"
-        raise InputError(f"{distinct} too few to cut a split from; provide dev and test files too")
-    size = min(max(round(len(texts) * CUT_SHARE), 1), CUT_MOST)
+        advice = "provide train, dev and test files, or a file of more texts; split 'all' reads a file as it is"
+        raise InputError(f"{distinct} too few to divide: {advice}", options=["split"])
+    size = min(max(round(len(texts) * share), 1), CUT_MOST)
     size = max(round(size * len(firsts) / len(texts)), 1)  # in distinct texts
     stratify = None if labels is None else labels[firsts]
     if stratify is not None and not _can_stratify(stratify, problem_type, size):

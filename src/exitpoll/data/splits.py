@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from exitpoll.data.batching import Text
-from exitpoll.data.columns import Columns, Table, column_notes, pick_columns, to_table
+from exitpoll.data.columns import Columns, PickedColumns, Table, column_notes, find_text_columns, pick_columns, to_table
 from exitpoll.data.cut import copies_of, cut_rows
 from exitpoll.data.demo import EMBEDDED, read_embedded
 from exitpoll.data.hub import read_hub
@@ -143,7 +143,7 @@ def load_splits(
     tables = {split: to_table(rows, columns, class_names or ()) for split, rows in raw.rows.items()}
     if tables["train"].labels is None:
         if labels == "required":
-            message = f"'{source}': no labels found; name their column, which is not called label: label_column"
+            message = f"'{source}': no labels found: no column is called label; name theirs: label_column"
             raise InputError(message, options=["label_column"])
         tables = {split: replace(table, labels=None) for split, table in tables.items()}
     scheme, metric, metric_notes = _scheme_of(tables["train"], problem_type, class_names, known_task)
@@ -178,6 +178,25 @@ def load_texts(
     rows = read_file(path)
     table = to_table(rows, pick_columns(rows, columns or Columns()), label_names)
     return _to_texts(table, LabelScheme(problem_type, label_names, accept_numbers=True))
+
+
+def read_unlabelled(source: str | Path, columns: Columns | None = None) -> Texts:
+    """Read the texts of one file, and no labels.
+
+    Args:
+        source: A CSV, TSV, JSON, JSONL, TXT or Parquet file, the text files also compressed (.gz, .zst).
+        columns: The columns of the texts; looked up by convention by default.
+
+    Returns:
+        The texts.
+    """
+    path = Path(source)
+    if not path.is_file():
+        raise InputError(f"'{source}' is not a file" if path.exists() else f"'{source}' does not exist")
+    rows, wanted = read_file(path), columns or Columns()
+    text, pair = find_text_columns(rows, wanted.text, wanted.pair)
+    table = to_table(rows, PickedColumns(text, pair))
+    return Texts(table.first, table.second)
 
 
 def _to_texts(table: Table, scheme: LabelScheme) -> Texts:

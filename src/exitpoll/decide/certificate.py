@@ -17,8 +17,18 @@ VERSION = 3  # of policy.json and its certificate
 
 Risk = Literal["disagreement", "accuracy"]
 GOAL_NAMES: dict[Risk, str] = {"disagreement": "max_disagreement", "accuracy": "max_accuracy_drop"}  # of `calibrate`
+FULL_MODEL, ORIGINAL = "the full model", "the original classifier"
+REFERENCES = (FULL_MODEL, ORIGINAL)  # whose answers a guarantee is about
 MOST = 1e15  # that a number in a certificate may be
-ASKED = ("strategy", "settings", "answer", "fallback", "max_depth", "problem_type")  # what is kept of a policy
+ASKED = (
+    "strategy",
+    "settings",
+    "answer",
+    "fallback",
+    "max_depth",
+    "problem_type",
+    "exit_layers",
+)  # what is kept of a policy
 Metadata = Mapping[str, Any]  # of a trace or another file: fingerprint, runtime, data, split, metric, …
 
 
@@ -69,12 +79,16 @@ class Guarantee:
             lower the accuracy is than the full model's.
         at_most: The bound.
         confidence: The probability that a calibration on other texts of the same kind keeps the bound.
+        tolerance: For regression: values that are at most so far apart count as the same answer.
+        reference: Whose answers are compared: "the full model", or "the original classifier" that it was made from.
     """
 
     kind: ClassVar[str] = "guarantee"
     risk: Risk = "disagreement"
     at_most: float = 0.01
     confidence: float = 0.95
+    tolerance: float | None = None
+    reference: str = FULL_MODEL
 
     def __post_init__(self) -> None:
         """Check that the bound can be guaranteed at all."""
@@ -82,16 +96,22 @@ class Guarantee:
             raise InputError(f"risk '{self.risk}' is unknown; choose one of: {', '.join(get_args(Risk))}")
         if not 0 < self.at_most < 1:
             raise InputError(f"{GOAL_NAMES[self.risk]} {self.at_most:g} must be above 0 and below 1: 0.01 is 1 %")
+        if self.tolerance is not None and not (0 <= self.tolerance < np.inf and self.risk == "disagreement"):
+            raise InputError(f"tolerance {self.tolerance:g} must be 0 or more, and is for max_disagreement alone")
+        if self.reference not in REFERENCES:
+            raise InputError(f"reference '{self.reference:.60}' is unknown; choose one of: {', '.join(REFERENCES)}")
         if not 0 < self.confidence < 1:
             raise InputError(f"confidence {self.confidence:g} must be above 0 and below 1: 0.95 is usual")
 
     def __str__(self) -> str:
         """Describe the guarantee in a sentence."""
         share = f"{100 * self.at_most:.4g}"
-        if self.risk == "disagreement":
-            bound = f"answers differ from the full model's on at most {share} % of texts"
+        if self.tolerance is not None:
+            bound = f"values are more than {self.tolerance:.3g} from {self.reference}'s on at most {share} % of texts"
+        elif self.risk == "disagreement":
+            bound = f"answers differ from {self.reference}'s on at most {share} % of texts"
         else:
-            bound = f"accuracy is at most {share} point{'' if share == '1' else 's'} below the full model's"
+            bound = f"accuracy is at most {share} point{'' if share == '1' else 's'} below {self.reference}'s"
         return f"{bound}, with {100 * self.confidence:g} % confidence"
 
 
@@ -169,6 +189,7 @@ class Certificate:
     bound: float | None = None  # the upper bound of the risk, with the guarantee's confidence
     nearest: Nearest | None = None  # what could be guaranteed instead, where the goal is not met
     searched_on: int | None = None  # texts that strategies were searched or fitted on
+    exits_chosen_on: int | None = None  # texts that the exits to ask were chosen on
     fixed: str | None = None  # the strategy that "best" took without a search, fixed beforehand
     static: StaticExit | None = None  # the best static exit that reaches the goal, for a speed-up or a latency
     trained_on: float | None = None  # share of the texts that the model was trained on, where that is known
@@ -188,7 +209,7 @@ class Certificate:
     def to_dict(self) -> JsonObject:
         """Return plain values for JSON, without what is not known."""
         plain = _without_none(asdict(replace(self, profile=None)))
-        plain["goal"] = {"kind": self.goal.kind, **asdict(self.goal)}
+        plain["goal"] = {"kind": self.goal.kind, **_without_none(asdict(self.goal))}
         profile = {} if self.profile is None else {"profile": self.profile.to_dict()}
         return {"version": VERSION, **plain, **profile}
 
@@ -221,11 +242,22 @@ class Certificate:
 
 T = TypeVar("T")
 _NUMBERS = (
-    *("at_least", "at_most_ms", "at_most", "confidence", "speedup"),
-    *("score", "full_score", "latency_ms", "measured", "bound", "texts", "searched_on", "layer", "trained_on"),
+    *("at_least", "at_most_ms", "at_most", "confidence", "tolerance", "speedup"),
+    *(
+        "score",
+        "full_score",
+        "latency_ms",
+        "measured",
+        "bound",
+        "texts",
+        "searched_on",
+        "exits_chosen_on",
+        "layer",
+        "trained_on",
+    ),
 )
 _KINDS: JsonObject = {
-    **dict.fromkeys(("risk", "metric", "test", "fixed", "exitpoll", *_SOURCE_FIELDS), str),
+    **dict.fromkeys(("risk", "reference", "metric", "test", "fixed", "exitpoll", *_SOURCE_FIELDS), str),
     "met": bool,
     "asked": str | Mapping,
     "goal": Goal,

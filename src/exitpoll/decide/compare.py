@@ -12,7 +12,8 @@ import numpy as np
 
 from exitpoll.decide.analysis import oracles, static_exit
 from exitpoll.decide.certificate import Metadata
-from exitpoll.decide.decisions import Decisions
+from exitpoll.decide.costs import ExitCosts, Unit
+from exitpoll.decide.decisions import Decisions, speedup_at
 from exitpoll.decide.scoring import to_score
 from exitpoll.decide.strategies import STATIC
 from exitpoll.decide.sweep import Curve, best_point
@@ -42,6 +43,7 @@ class Comparison:
     static_exits: Sequence[Point]  # all texts leave at the same exit
     oracles: Sequence[Point]
     about: Metadata
+    unit: Unit = "layers"  # what speed-ups are counted in
 
     @cached_property
     def best(self) -> dict[str, list[tuple[Curve, int] | None]]:
@@ -75,6 +77,7 @@ class Comparison:
             "texts": self.texts,
             "metric": self.metric,
             "full_score": self.full_score,
+            "unit": self.unit,
             "speedups": list(SPEEDUPS),
             "best": {name: [_point_to_dict(pair) for pair in points] for name, points in self.best.items()},
             "best_static": [None if np.isnan(score) else score for score in self.best_static],
@@ -88,7 +91,8 @@ class Comparison:
         """Return every point of every curve as a line."""
         text = io.StringIO()
         writer = csv.writer(text, lineterminator="\n")
-        writer.writerow(["kind", "strategy", "name", "threshold", "score", "speedup"])
+        speedup_column = "speedup" if self.unit == "layers" else f"speedup_in_{self.unit}"
+        writer.writerow(["kind", "strategy", "name", "threshold", "score", speedup_column])
         for curve in self.curves:
             for level, score, speedup in zip(curve.levels, curve.score, curve.speedup, strict=True):
                 threshold = curve.policy.natural(float(level))
@@ -100,34 +104,40 @@ class Comparison:
         return text.getvalue()
 
 
-def compare(trace: Trace, curves: Sequence[Curve]) -> Comparison:
+def compare(trace: Trace, curves: Sequence[Curve], costs: ExitCosts | None = None) -> Comparison:
     """Put a sweep's curves beside static exits and oracles.
 
     Args:
         trace: The trace that was swept, with labels or without.
         curves: What `sweep` returned.
+        costs: What the sweep counted by; layers by default.
 
     Returns:
         The comparison.
     """
     name = curves[0].metric
     scored = to_score(trace, name)
+    costs = ExitCosts.in_layers(trace.exit_layers) if costs is None else costs
     exits = {f"layer {layer}": static_exit(scored.trace, number) for number, layer in enumerate(trace.exit_layers)}
-    static = _points(exits, scored.metric)
+    static = _points(exits, scored.metric, costs)
     return Comparison(
         texts=len(trace),
         metric=name,
         full_score=static[-1].score,
         curves=[curve for curve in curves if curve.strategy != STATIC] or curves,
         static_exits=static,
-        oracles=_points({} if trace.labels is None else oracles(trace), scored.metric),
+        oracles=_points({} if trace.labels is None else oracles(trace), scored.metric, costs),
         about=dict(trace.about),
+        unit=costs.unit,
     )
 
 
-def _points(decided: Mapping[str, Decisions], metric: str) -> list[Point]:
-    """Score decisions."""
-    return [Point(name, decisions.score(metric), decisions.speedup) for name, decisions in decided.items()]
+def _points(decided: Mapping[str, Decisions], metric: str, costs: ExitCosts) -> list[Point]:
+    """Score decisions that ask no exit but the one where a text leaves."""
+    return [
+        Point(name, decisions.score(metric), float(speedup_at(costs.static[decisions.exit], costs.static.tolist())))
+        for name, decisions in decided.items()
+    ]
 
 
 def _point_to_dict(pair: tuple[Curve, int] | None) -> JsonObject | None:

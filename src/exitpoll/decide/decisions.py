@@ -33,8 +33,8 @@ class Decisions:
 
     @property
     def speedup(self) -> float:
-        """L ÷ mean depth."""
-        return float(self.exit_layers[-1] / self.depth.mean()) if len(self.depth) else 1.0
+        """L ÷ mean depth, as `speedup_at` computes it."""
+        return float(speedup_at(self.depth, self.exit_layers)) if len(self.depth) else 1.0
 
     @property
     def histogram(self) -> dict[int, int]:
@@ -63,6 +63,28 @@ class Decisions:
         gold = np.asarray(self.labels, dtype=np.float64 if is_value else np.int64)
         classes = 2 if is_value else 1 + int(max(1, gold.max(initial=0), self.answer.max(initial=0)))
         return metric_named(metric, problem_type, classes)(gold, self.answer)
+
+
+def speedup_at(depths: NDArray, exit_layers: Sequence[float]) -> NDArray:
+    """Compute the speed-up in layers, L ÷ mean depth.
+
+    If all texts leave before the first layer, that would be infinite. One of them then counts as if it had run to the
+    next exit, which is the least that so many texts can be told from zero by: the speed-up stays finite, and no other
+    is higher.
+
+    Args:
+        depths: The layers that were run for texts, (…, texts).
+        exit_layers: The layers of the exits, or what else it costs to get there, the last of them the most.
+
+    Returns:
+        Speed-ups, (…).
+    """
+    return exit_layers[-1] / np.maximum(depths.mean(axis=-1), least_cost(exit_layers) / depths.shape[-1])
+
+
+def least_cost(exit_layers: Sequence[float]) -> float:
+    """Return the cost of the first exit that costs anything."""
+    return next(cost for cost in exit_layers if cost > 0)
 
 
 def probability_of(logits: NDArray, answer: NDArray, problem_type: str) -> NDArray:

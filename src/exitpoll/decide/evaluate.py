@@ -23,7 +23,7 @@ from exitpoll.decide.decisions import Decisions
 from exitpoll.decide.guarantee import losses_of
 from exitpoll.decide.metrics import REGRESSION, agreement
 from exitpoll.decide.policy import Policy
-from exitpoll.decide.scoring import to_score
+from exitpoll.decide.scoring import full_answers, to_score
 from exitpoll.decide.shift import ProfileCounter, Shift
 from exitpoll.decide.trace import Trace
 from exitpoll.errors import InputError
@@ -133,10 +133,10 @@ def evaluate(
 def _shift(trace: Trace, policy: Policy, decisions: Decisions) -> Shift | None:
     """Compare the texts with the calibration texts, where the certificate describes these."""
     profile = None if policy.certificate is None else policy.certificate.profile
-    if profile is None or tuple(profile.depths) != tuple(trace.exit_layers):
+    if profile is None or not set(policy.asked(trace.exit_layers)) <= set(profile.depths):
         return None
     counter = ProfileCounter(profile)
-    counter.add(decisions.exit, decisions.probability, trace.lengths)
+    counter.add(decisions.depth, decisions.probability, trace.lengths)
     return counter.shift()
 
 
@@ -152,7 +152,7 @@ def _measure(
 ) -> list[Measurement]:
     """Score all decisions, also against the full model."""
     scores = bootstrap_scores(trace, list(decided.values()), metric, resamples=resamples, seed=seed)
-    by_name, full = dict(zip(decided, scores, strict=True)), decided["full model"]
+    by_name, full = dict(zip(decided, scores, strict=True)), full_answers(trace)
     return [
         Measurement(
             name,
@@ -165,11 +165,11 @@ def _measure(
     ]
 
 
-def _disagreement(decisions: Decisions, full: Decisions, trace: Trace) -> float:
+def _disagreement(decisions: Decisions, full: NDArray, trace: Trace) -> float:
     """Return the share of texts whose answers differ; values nearly always do."""
     if trace.problem_type == REGRESSION:
         return float("nan")
-    return float(1 - agreement(decisions.answer, full.answer).mean())
+    return float(1 - agreement(decisions.answer, full).mean())
 
 
 def _check_guarantee(
@@ -179,7 +179,7 @@ def _check_guarantee(
     guarantee = None if policy.certificate is None else policy.certificate.guarantee
     if guarantee is None or (guarantee.risk == "accuracy" and trace.labels is None):
         return None
-    losses = losses_of(trace, decided["policy"].answer, decided["full model"].answer, guarantee.risk)
+    losses = losses_of(trace, decided["policy"].answer, full_answers(trace), guarantee)
     if np.isin(losses, (0, 1)).all():
         measured = estimate_share(losses)
     else:

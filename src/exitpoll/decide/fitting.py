@@ -28,7 +28,7 @@ FIRST_THRESHOLDS = 8  # thresholds of the first strategy that a hybrid is tried 
 
 @dataclass(frozen=True)
 class Candidate:
-    """A policy without a threshold, and its strategy's opinion on a trace."""
+    """A policy without a threshold, and its strategy's opinion on a trace, at the exits that it asks."""
 
     policy: Policy
     opinion: Opinion
@@ -99,7 +99,7 @@ def _variants_for(trace: Trace, name: str, ks: Sequence[float]) -> list[Policy]:
         return [Policy(name, None, variant, problem_type=REGRESSION) for variant in settings]
     row = strategy_named(name)
     if any(setting.compared_with is not None for setting in row.settings.values()):
-        settings = row.variants_on(_for_classes(_sample(trace, LEVELS_FROM)))
+        settings = row.variants_on(_for_classes(sample(trace, LEVELS_FROM)))
         return [Policy(name, None, variant, problem_type=trace.problem_type) for variant in settings]
     return [replace(policy, problem_type=trace.problem_type) for policy in variants([name], ks)]
 
@@ -107,7 +107,8 @@ def _variants_for(trace: Trace, name: str, ks: Sequence[float]) -> list[Policy]:
 def _ask(policy: Policy, trace: Trace) -> Opinion:
     """Ask about a trace in chunks: what is computed on the way is larger than the opinion."""
     policy.check(trace)
-    return _concatenate([policy.opinion(np.asarray(part.logits)) for part in trace.chunks()])
+    parts = (part.at_exits(policy.exit_layers) for part in trace.chunks())
+    return _concatenate([policy.opinion(np.asarray(part.logits)) for part in parts])
 
 
 def _concatenate(parts: Sequence[Opinion]) -> Opinion:
@@ -164,7 +165,7 @@ def fit(trace: Trace, strategy: str, towards: Towards = "agreement") -> Policy:
     if compute is None:
         able = ", ".join(name for name, row in STRATEGIES.items() if row.fit_for(trace.problem_type))
         raise InputError(f"strategy '{strategy}' has nothing to fit; choose one of: {able}")
-    settings = compute(*_fitted_to(_sample(trace, FITTED_ON), towards))
+    settings = compute(*_fitted_to(sample(trace, FITTED_ON), towards))
     return Policy(strategy, None, {**settings, "towards": towards}, problem_type=trace.problem_type)
 
 
@@ -196,8 +197,16 @@ def cross_fitted(trace: Trace, strategy: str, towards: Towards = "agreement", se
     return Candidate(fitted, Opinion(opinion.score[order], opinion.answer[order]))
 
 
-def _sample(trace: Trace, texts: int) -> Trace:
-    """Draw so many texts, always the same."""
+def sample(trace: Trace, texts: int) -> Trace:
+    """Draw at most so many texts, always the same.
+
+    Args:
+        trace: The texts.
+        texts: How many.
+
+    Returns:
+        A trace of them.
+    """
     if len(trace) <= texts:
         return trace
     return trace.select(np.sort(np.random.default_rng(0).choice(len(trace), texts, replace=False)))

@@ -11,9 +11,11 @@ from numpy.typing import NDArray
 
 from exitpoll.decide.bounds import TESTS
 from exitpoll.decide.certificate import Certificate, Guarantee, Nearest, Source
+from exitpoll.decide.decisions import speedup_at
 from exitpoll.decide.metrics import agreement
 from exitpoll.decide.policy import Policy
 from exitpoll.decide.scoring import full_answers
+from exitpoll.decide.strategies import STATIC
 from exitpoll.decide.trace import Trace
 
 AT_ONCE = 32  # policies that are tried together
@@ -37,7 +39,7 @@ def certify(
     test = TESTS[guarantee.risk]
     passed = takewhile(
         lambda trial: test.p_value(trial.losses, guarantee.at_most, guarantee.confidence) <= 1 - guarantee.confidence,
-        try_policies(trace, sequence, guarantee.risk),
+        try_policies(trace, sequence, guarantee),
     )
     fastest = max(passed, key=lambda trial: trial.speedup, default=None)
     certificate = Certificate(
@@ -49,6 +51,7 @@ def certify(
     score, full_score = _scores(trace, fastest.policy)
     return replace(
         fastest.policy,
+        exit_layers=trace.some_exit_layers,
         certificate=replace(
             certificate,
             speedup=round(fastest.speedup, 4),
@@ -77,7 +80,7 @@ def with_certificate(policy: Policy, **fields: object) -> Policy:
 
 def never_early(trace: Trace) -> Policy:
     """Return the policy that never exits early: the full model."""
-    return Policy(threshold=None, problem_type=trace.problem_type)
+    return Policy(STATIC, threshold=None, problem_type=trace.problem_type)
 
 
 @dataclass(frozen=True)
@@ -89,27 +92,27 @@ class Trial:
     speedup: float
 
 
-def try_policies(trace: Trace, sequence: Iterable[Policy], risk: str) -> Iterator[Trial]:
+def try_policies(trace: Trace, sequence: Iterable[Policy], guarantee: Guarantee) -> Iterator[Trial]:
     """Decide by one policy after another; neighbours that differ in threshold alone ask their strategy once.
 
     Args:
         trace: The texts to decide on.
         sequence: The policies, with one threshold for all exits.
-        risk: What counts as a loss.
+        guarantee: Says what counts as a loss.
 
     Yields:
         A trial per policy.
     """
-    exit_layers, full = np.asarray(trace.exit_layers), full_answers(trace)
+    exit_layers, full = np.asarray(trace.exit_layers), full_answers(trace)  # of the exits that all policies ask
     texts = np.arange(len(trace))
     for _, group in groupby(sequence, key=_all_but_threshold):
         policies = list(group)
-        levels = np.array([policy.levels(1)[0] for policy in policies])
-        end, highest, losses = _losses_by_exit(trace, policies[0], full, risk)
+        levels = np.array([policy.levels(len(exit_layers))[0] for policy in policies])
+        end, highest, losses = _losses_by_exit(trace, policies[0], full, guarantee)
         for start in range(0, len(levels), AT_ONCE):
             # The highest score so far never falls, so it is below a level at exactly the exits that are passed.
             passed = (highest < levels[start : start + AT_ONCE, None, None]).sum(axis=-1)  # (policies, texts)
-            speedups = exit_layers[-1] / exit_layers[np.minimum(passed, end)].mean(axis=1)
+            speedups = speedup_at(exit_layers[np.minimum(passed, end)], trace.exit_layers)
             for policy, column, speedup in zip(policies[start:], passed, speedups, strict=False):
                 yield Trial(policy, losses[texts, column], float(speedup))
 
@@ -119,7 +122,7 @@ def _all_but_threshold(policy: Policy) -> tuple[object, ...]:
     return policy.strategy, policy.settings, policy.answer, policy.fallback, policy.max_depth
 
 
-def _losses_by_exit(trace: Trace, policy: Policy, full: NDArray, risk: str) -> tuple[int, NDArray, NDArray]:
+def _losses_by_exit(trace: Trace, policy: Policy, full: NDArray, guarantee: Guarantee) -> tuple[int, NDArray, NDArray]:
     """Return the final exit, the highest score up to every exit, and the loss of leaving there.
 
     The columns of the losses are the exits, and one for texts at the end that never fired: (texts, exits + 1).
@@ -128,23 +131,25 @@ def _losses_by_exit(trace: Trace, policy: Policy, full: NDArray, risk: str) -> t
     end = int(policy.ends(trace.exit_layers).argmax())
     opinion = policy.opinion(logits)
     columns = [(number, policy.answer) for number in range(end + 1)] + [(end, policy.fallback)]
-    losses = [losses_of(trace, policy.answers_at(*column, opinion, logits), full, risk) for column in columns]
+    losses = [losses_of(trace, policy.answers_at(*column, opinion, logits), full, guarantee) for column in columns]
     return end, np.maximum.accumulate(opinion.score[:, : end + 1], axis=1), np.stack(losses, axis=1)
 
 
-def losses_of(trace: Trace, answer: NDArray, full: NDArray, risk: str) -> NDArray:
+def losses_of(trace: Trace, answer: NDArray, full: NDArray, guarantee: Guarantee) -> NDArray:
     """Compute what early exit cost, text by text.
 
     Args:
         trace: The texts.
         answer: What they were answered.
         full: What the full model answers.
-        risk: What counts as a loss.
+        guarantee: Says what counts as a loss.
 
     Returns:
         1 where the answer differs from the full model's; or right answers lost minus won, (texts,).
     """
-    if risk == "disagreement":
+    if guarantee.tolerance is not None:
+        return (~(np.abs(answer - full) <= guarantee.tolerance)).astype(np.float64)  # also where a value is NaN
+    if guarantee.risk == "disagreement":
         return 1.0 - agreement(answer, full)
     gold = trace.gold("a loss of accuracy")
     return agreement(full, gold).astype(np.float64) - agreement(answer, gold)
@@ -162,7 +167,7 @@ def _scores(trace: Trace, policy: Policy) -> tuple[float, float] | tuple[None, N
 def _nearest_guarantee(trace: Trace, sequence: Iterable[Policy], guarantee: Guarantee) -> Nearest | None:
     """Find the smallest bound that these texts would prove for a policy worth having."""
     bound = 0.0
-    for trial in try_policies(trace, sequence, guarantee.risk):
+    for trial in try_policies(trace, sequence, guarantee):
         bound = max(bound, TESTS[guarantee.risk].upper_bound(trial.losses, guarantee.confidence))
         if trial.speedup >= WORTH_WHILE:
             limit = float(np.ceil(bound * 1000) / 1000)

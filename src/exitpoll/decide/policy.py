@@ -12,6 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from exitpoll.decide.certificate import VERSION, Certificate, Source
+from exitpoll.decide.costs import check_layers, columns_of
 from exitpoll.decide.decisions import Decisions, probability_of
 from exitpoll.decide.formulas import Opinion
 from exitpoll.decide.metrics import PROBLEM_TYPES, SINGLE_LABEL, predictions
@@ -38,6 +39,9 @@ class Policy:
             there does. Without a threshold it is always the head: the full model's answer.
         max_depth: Exit at the last exit within so many layers, whether it fires or not.
         problem_type: What is decided, as in transformers: one class, every label of several, or a value.
+        exit_layers: The layers whose exits are asked, the last exit of the model among them; all by default. Exits that
+            are not asked do not exist for the policy: votes, run lengths and whatever has an entry per exit count the
+            others only.
         certificate: What calibration guarantees, and what that rests on.
     """
 
@@ -48,6 +52,7 @@ class Policy:
     fallback: str = "strategy"
     max_depth: int | None = None
     problem_type: str = SINGLE_LABEL
+    exit_layers: Sequence[int] | None = None
     certificate: Certificate | None = None
 
     def __post_init__(self) -> None:
@@ -58,9 +63,12 @@ class Policy:
         check_settings(self.strategy, self.settings)
         if self.certificate is not None and not isinstance(self.certificate, Certificate):
             raise InputError(f"certificate {self.certificate!r:.60} must be a Certificate; calibrate makes one")
-        if self.max_depth is not None and (not isinstance(self.max_depth, int) or self.max_depth < 1):
-            raise InputError(f"max_depth {self.max_depth!r} must be a number of layers, 1 or more")
+        if self.max_depth is not None and (not isinstance(self.max_depth, int) or self.max_depth < 0):
+            raise InputError(f"max_depth {self.max_depth!r} must be a number of layers, 0 or more")
         check_threshold(self.threshold)
+        if self.exit_layers is not None:
+            check_layers(self.exit_layers)
+            object.__setattr__(self, "exit_layers", tuple(int(layer) for layer in self.exit_layers))
 
     def __repr__(self) -> str:
         """Describe strategy, threshold and what calibration found."""
@@ -73,6 +81,8 @@ class Policy:
             words.append("one threshold per exit")
         if self.max_depth is not None:
             words.append(f"at most {self.max_depth} layers")
+        if self.exit_layers is not None:
+            words.append(f"exits after layers {', '.join(map(str, self.exit_layers))}")
         if self.certificate is not None:
             words.append(f"{self.certificate.speedup:.2f} × in layers")
             words += [] if self.certificate.guarantee is None else [f"guarantee: {self.certificate.guarantee}"]
@@ -127,11 +137,13 @@ class Policy:
         """Return what scores must reach to exit, exit by exit.
 
         Args:
-            exits: How many exits there are.
+            exits: How many exits are asked.
 
         Returns:
             Levels, (exits,); ∞ where the policy never exits early.
         """
+        if self.exit_layers is not None and len(self.exit_layers) != exits:
+            raise InputError(f"the policy asks {len(self.exit_layers)} exits, not {exits}")
         if self.threshold is None:
             return np.full(exits, np.inf)
         thresholds = np.asarray(self.threshold, dtype=np.float64)
@@ -143,7 +155,7 @@ class Policy:
         """Return which exits are final: the last, or the last within the depth cap and all above it.
 
         Args:
-            exit_layers: The layers of the exits.
+            exit_layers: The layers of the exits that are asked.
 
         Returns:
             Flags, (exits,).
@@ -155,13 +167,26 @@ class Policy:
         within = np.asarray(exit_layers) <= self.max_depth
         return np.append(~within[1:], True)  # the next exit would be too deep
 
+    def asked(self, exit_layers: Sequence[int]) -> tuple[int, ...]:
+        """Return the layers whose exits are asked, of those of a model.
+
+        Args:
+            exit_layers: The layers of all exits of the model.
+
+        Returns:
+            The layers, rising.
+        """
+        if self.exit_layers is None:
+            return tuple(exit_layers)
+        return tuple(exit_layers[number] for number in columns_of(self.exit_layers, exit_layers))
+
     # ---- decisions --------------------------------------------------------------------------------------------------
 
     def opinion(self, logits: NDArray) -> Opinion:
         """Ask the strategy.
 
         Args:
-            logits: (texts, exits so far, classes)
+            logits: Of the exits that are asked, (texts, exits so far, classes).
 
         Returns:
             Its scores and answers.
@@ -186,12 +211,14 @@ class Policy:
             trace: Every exit's logits.
 
         Returns:
-            The decisions, in the order of the texts.
+            The decisions, in the order of the texts; exits are numbered as in the trace, also where some are not asked.
         """
         self.check(trace)
-        parts = [self._decide(part) for part in trace.chunks()] or [self._decide(trace)]
-        exit_numbers, answers, probabilities = (np.concatenate(column) for column in zip(*parts, strict=True))
-        return Decisions(exit_numbers, answers, probabilities, tuple(trace.exit_layers), trace.labels)
+        parts = [self._decide(part.at_exits(self.exit_layers)) for part in (list(trace.chunks()) or [trace])]
+        numbers, answers, probabilities = (np.concatenate(column) for column in zip(*parts, strict=True))
+        if self.exit_layers is not None:
+            numbers = np.asarray(columns_of(self.exit_layers, trace.exit_layers))[numbers]
+        return Decisions(numbers, answers, probabilities, tuple(trace.exit_layers), trace.labels)
 
     def _decide(self, trace: Trace) -> tuple[NDArray, NDArray, NDArray]:
         """Decide for texts that fit into memory: exit numbers, answers, probabilities."""
@@ -249,14 +276,15 @@ class Policy:
         if trace.problem_type != self.problem_type:
             raise InputError(f"the policy is for {self.problem_type}, the trace for {trace.problem_type}")
         self.source.check_same(Source.of(trace.about))
-        self.check_exits(len(trace.exit_layers))
+        self.check_exits(trace.exit_layers)
 
-    def check_exits(self, exits: int) -> None:
-        """Refuse a model with another number of exits than thresholds and settings are for.
+    def check_exits(self, exit_layers: Sequence[int]) -> None:
+        """Refuse a model without the exits that are asked, or with more or fewer than thresholds and settings are for.
 
         Args:
-            exits: How many there are.
+            exit_layers: The layers of all exits of the model.
         """
+        exits = len(self.asked(exit_layers))
         self.levels(exits)
         itself: Settings = {"strategy": self.strategy, "settings": self.settings}
         for policy in (itself, *members(self.settings)):

@@ -48,7 +48,7 @@ def to_score(trace: Trace, metric: str | None = None) -> Scored:
 
 
 def full_answers(trace: Trace) -> NDArray:
-    """Return the full model's answers, those of the last exit.
+    """Return the answers to agree with: the full model's, those of the last exit, or those of the trace's reference.
 
     Args:
         trace: Every exit's logits.
@@ -56,7 +56,8 @@ def full_answers(trace: Trace) -> NDArray:
     Returns:
         Its answers, in the form that metrics take.
     """
-    return predictions(np.asarray(trace.logits[:, -1]), trace.problem_type)
+    logits = trace.logits[:, -1] if trace.reference is None else trace.reference
+    return predictions(np.asarray(logits), trace.problem_type)
 
 
 def labelled_by_full_model(trace: Trace) -> Trace:

@@ -174,7 +174,7 @@ class Profile:
         if not isinstance(depths, Mapping) or not all(str(layer).isdecimal() for layer in depths):
             raise InputError(f"the depths of the certificate's profile are broken ({depths!r:.60}); calibrate again")
         layers = _numbers([int(str(layer)[:9]) for layer in depths])
-        if any(np.diff([0, *layers]) <= 0):
+        if any(np.diff([-1, *layers]) <= 0):
             raise InputError("the layers of the certificate's profile must rise; calibrate again")
         counts = _counts(list(depths.values()))
         more = {name: Histogram.from_dict(content[name]) for name in ("probabilities", "lengths") if name in content}
@@ -241,20 +241,20 @@ class ProfileCounter:
         }
         self._sums = dict.fromkeys(self._expected, 0.0)
 
-    def add(
-        self, exit_numbers: ArrayLike, probabilities: ArrayLike | None = None, lengths: ArrayLike | None = None
-    ) -> None:
+    def add(self, depths: ArrayLike, probabilities: ArrayLike | None = None, lengths: ArrayLike | None = None) -> None:
         """Count some texts.
 
         Args:
-            exit_numbers: The exits at which they left, counted from 0, (texts,).
+            depths: The layers after which they left, (texts,).
             probabilities: Of their answers, (texts,), or of every label, (texts, labels); NaN counts nothing.
             lengths: Their tokens, (texts,).
         """
-        numbers = np.asarray(exit_numbers, dtype=np.int64)
-        if len(numbers) and numbers.max() >= len(self._layers):
-            raise InputError(f"the policy was calibrated for {len(self._layers)} exits, and a text left at another")
-        self._add("depth", self._layers[numbers])
+        unknown = np.setdiff1d(depths, self._layers)
+        if len(unknown):
+            raise InputError(
+                f"the policy was not calibrated for an exit after layer {unknown[0]:.0f}, where a text left"
+            )
+        self._add("depth", depths)
         self._add("probability", None if probabilities is None else sureness(probabilities))
         self._add("length", lengths)
 

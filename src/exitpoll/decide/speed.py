@@ -5,11 +5,13 @@ from __future__ import annotations
 from dataclasses import replace
 
 import numpy as np
-from numpy.typing import NDArray
 
 from exitpoll.decide.analysis import static_exit
 from exitpoll.decide.certificate import Certificate, Latency, Source, Speedup, StaticExit
+from exitpoll.decide.costs import ExitCosts
+from exitpoll.decide.decisions import speedup_at
 from exitpoll.decide.evaluate import measure
+from exitpoll.decide.exit_choice import choose_exits
 from exitpoll.decide.policy import Policy
 from exitpoll.decide.scoring import Scored, to_score
 from exitpoll.decide.sweep import Curve, best_point, closest_point, sweep
@@ -18,7 +20,12 @@ from exitpoll.errors import InputError
 
 
 def best_within(
-    trace: Trace, strategies: list[str | Policy] | None, goal: Speedup | Latency, metric: str | None
+    trace: Trace,
+    strategies: list[str | Policy] | None,
+    goal: Speedup | Latency,
+    metric: str | None,
+    *,
+    choose: bool = False,
 ) -> Policy:
     """Take the best point that is fast enough; without labels, by agreement with the full model.
 
@@ -27,21 +34,24 @@ def best_within(
         strategies: The strategies to try; None for all, static exits among them.
         goal: The speed-up or latency.
         metric: What to score by; the task's by default.
+        choose: Whether to choose the exits to ask too.
 
     Returns:
         The policy with its certificate.
     """
+    if choose:
+        trace = trace.at_exits(choose_exits(trace, strategies, goal, metric=metric))
     if isinstance(goal, Speedup):
-        costs = np.asarray(trace.exit_layers, dtype=np.float64)
+        costs = ExitCosts.in_layers(trace.exit_layers)
         least = goal.at_least
     else:
-        costs = np.asarray(milliseconds(trace), dtype=np.float64)
-        least = costs[-1] / goal.at_most_ms
+        costs = ExitCosts.measured(trace.exit_layers, trace.about)
+        least = costs.full / goal.at_most_ms
     scored = to_score(trace, metric)
-    curves = sweep(trace, strategies, metric=metric, costs=list(costs), near=least)
+    curves = sweep(trace, strategies, metric=metric, costs=costs, near=least)
     best = _choose_point(scored, curves, least)
     if best is None:
-        raise InputError(_out_of_reach(goal, costs))
+        raise InputError(_out_of_reach(goal, costs, len(trace)))
     curve, point = best
     policy = curve.policy_at(point)
     certificate = Certificate(
@@ -53,14 +63,15 @@ def best_within(
         score=round(float(curve.score[point]), 6),
         full_score=round(scored.full_score, 6),
         static=_best_static(scored, costs, least),
+        exits_chosen_on=len(trace) if choose else None,
     )
     if isinstance(goal, Latency):
         certificate = replace(
             certificate,
-            latency_ms=round(float(costs[-1] / curve.speedup[point]), 4),
+            latency_ms=round(float(costs.full / curve.speedup[point]), 4),
             speedup=round(policy.decide(trace).speedup, 4),
         )
-    return replace(policy, certificate=certificate)
+    return replace(policy, exit_layers=trace.some_exit_layers, certificate=certificate)
 
 
 def _choose_point(scored: Scored, curves: list[Curve], least: float) -> tuple[Curve, int] | None:
@@ -76,36 +87,20 @@ def _choose_point(scored: Scored, curves: list[Curve], least: float) -> tuple[Cu
     return best if lost.sign > 0 else closest
 
 
-def _best_static(scored: Scored, costs: NDArray, least: float) -> StaticExit | None:
+def _best_static(scored: Scored, costs: ExitCosts, least: float) -> StaticExit | None:
     """Return the best static exit that reaches the goal; None where none does."""
     trace, exits = scored.trace, []
     for number, layer in enumerate(trace.exit_layers):
-        if costs[-1] / costs[number] >= least:
+        if costs.full >= least * costs.static[number]:
             decisions = static_exit(trace, number)
             exits.append(StaticExit(int(layer), round(decisions.speedup, 4), round(decisions.score(scored.metric), 6)))
     return max(exits, key=lambda static: static.score, default=None)
 
 
-def _out_of_reach(goal: Speedup | Latency, costs: NDArray) -> str:
+def _out_of_reach(goal: Speedup | Latency, costs: ExitCosts, texts: int) -> str:
     """Describe a goal that even leaving at the first exit does not reach."""
+    first = costs.static[0]
     if isinstance(goal, Speedup):
-        fastest = f"{costs[-1] / costs[0]:.4g} × in layers"
-        return f"speedup {goal.at_least:g} cannot be reached: leaving at the first exit gives {fastest}"
-    return f"latency_ms {goal.at_most_ms:g} cannot be reached: leaving at the first exit takes {costs[0]:.3g} ms"
-
-
-def milliseconds(trace: Trace) -> list[float]:
-    """Return how long it takes to leave at every exit.
-
-    Args:
-        trace: A trace whose recording measured that.
-
-    Returns:
-        Milliseconds for one text, (exits,).
-    """
-    times = trace.about.get("milliseconds")
-    if not isinstance(times, list) or len(times) != len(trace.exit_layers):
-        raise InputError("this trace has no times; record it with exitpoll record, or choose by speed-up")
-    if not all(isinstance(time, int | float) and 1e-9 < time < 1e12 for time in times):
-        raise InputError(f"the times of this trace must be milliseconds above 0, and are {times}")
-    return times
+        fastest = speedup_at(np.full(texts, first), costs.static.tolist())
+        return f"speedup {goal.at_least:g} cannot be reached: leaving at the first exit gives {fastest:.4g} × in layers"
+    return f"latency_ms {goal.at_most_ms:g} cannot be reached: leaving at the first exit takes {first:.3g} ms"

@@ -65,8 +65,8 @@ def max_prob(
     towards: str | None = None,
 ) -> Step:
     """Highest probability of the current head; see `formulas.max_prob`."""
-    log_p = ops.log_softmax(logits, 1.0 if temperatures is None else float(temperatures[number]))
-    return Step(ops.exp(ops.max(log_p)), ops.argmax(log_p), {})
+    p = ops.exp(ops.log_softmax(logits, 1.0 if temperatures is None else float(temperatures[number])))
+    return Step(ops.max(p), ops.argmax(logits), {})
 
 
 def margin(ops: Operations, logits: Array, memory: Memory, number: int) -> Step:

@@ -8,6 +8,8 @@ from dataclasses import dataclass, replace
 import numpy as np
 from numpy.typing import NDArray
 
+from exitpoll.decide.costs import ExitCosts
+from exitpoll.decide.decisions import least_cost
 from exitpoll.decide.fitting import Candidate, candidates
 from exitpoll.decide.metrics import MULTI_LABEL, REGRESSION, Metric, metric_named
 from exitpoll.decide.policy import Policy
@@ -149,7 +151,7 @@ def sweep(
     ks: Sequence[float] = KS,
     metric: str | None = None,
     points: int = POINTS,
-    costs: Sequence[float] | None = None,
+    costs: ExitCosts | None = None,
     near: float | None = None,
 ) -> list[Curve]:
     """Score every strategy at every threshold, from one recording.
@@ -161,18 +163,16 @@ def sweep(
         ks: The exponents for votes and soft votes.
         metric: What to score by; the task's, as the trace states it, by default. It needs labels.
         points: Thresholds per strategy; one that can take fewer values has fewer.
-        costs: What leaving at an exit costs, (exits,), milliseconds for instance; its layer by default.
+        costs: What leaving at an exit costs, milliseconds for instance; its layer by default.
         near: A speed-up around which to try more thresholds, as many again.
 
     Returns:
-        A curve per strategy and setting; a speed-up is the last exit's cost over the mean cost.
+        A curve per strategy and setting; a speed-up is the full model's cost over the mean cost.
     """
     if not len(trace):
         raise InputError("the trace has no texts to sweep")
     scored = to_score(trace, metric)
-    exit_costs = np.asarray(trace.exit_layers if costs is None else costs, dtype=np.float64)
-    if len(exit_costs) != len(trace.exit_layers):
-        raise InputError(f"{len(exit_costs)} costs were given for {len(trace.exit_layers)} exits")
+    exit_costs = ExitCosts.in_layers(trace.exit_layers) if costs is None else costs
     curves = (
         curve_of(scored.trace, candidate, scored.metric, points, exit_costs, near)
         for candidate in candidates(trace, strategies, ks)
@@ -227,7 +227,7 @@ class _AnswersByLevel:
 
 
 def curve_of(
-    trace: Trace, candidate: Candidate, metric: str, points: int, costs: NDArray, near: float | None = None
+    trace: Trace, candidate: Candidate, metric: str, points: int, costs: ExitCosts, near: float | None = None
 ) -> Curve:
     """Sweep the thresholds of one candidate.
 
@@ -236,12 +236,13 @@ def curve_of(
         candidate: A strategy and its opinion on this trace.
         metric: What to score by.
         points: How many thresholds to try.
-        costs: What leaving at an exit costs, (exits,).
+        costs: What leaving at an exit costs.
         near: A speed-up around which to try more thresholds, as many again.
 
     Returns:
         Its curve.
     """
+    trace = trace.at_exits(candidate.policy.exit_layers)
     end = int(candidate.policy.ends(trace.exit_layers).argmax())  # nobody continues from here
     highest = np.maximum.accumulate(candidate.opinion.score[:, : end + 1], axis=1)  # (texts, exits up to the end)
     between = _between(highest[:, :-1])
@@ -256,7 +257,7 @@ def curve_of(
 
 
 def _curve_at(
-    levels: NDArray, highest: NDArray, trace: Trace, candidate: Candidate, metric: str, costs: NDArray
+    levels: NDArray, highest: NDArray, trace: Trace, candidate: Candidate, metric: str, costs: ExitCosts
 ) -> Curve:
     """Score one candidate at rising levels.
 
@@ -270,7 +271,7 @@ def _curve_at(
         if scored_by.ranked
         else _SumsByLevel(scored_by, gold, classes, len(levels))
     )
-    texts, end = highest.shape[0], highest.shape[1] - 1
+    texts, end, leaving = highest.shape[0], highest.shape[1] - 1, costs.of(trace.exit_layers)
     never = np.full(texts, len(levels))
     enters = np.zeros(texts, dtype=np.int64)  # the first level at which a text still is at this exit
     changes = np.zeros(len(levels) + 1)  # of the cost of all texts, from level to level
@@ -284,9 +285,10 @@ def _curve_at(
             answers.add(policy.answers_at(number, policy.fallback, opinion, trace.logits), leaves, never)
         beyond = never if number == end else leaves
         for level, sign in ((enters, 1), (beyond, -1)):
-            changes += sign * costs[number] * np.bincount(level, minlength=len(changes))
+            changes += sign * leaving[number] * np.bincount(level, minlength=len(changes))
         enters = leaves
-    return Curve(policy, metric, levels, answers.scores(), costs[-1] * texts / changes.cumsum()[:-1])
+    totals = np.maximum(changes.cumsum()[:-1], least_cost(costs.static.tolist()))  # as `speedup_at` does
+    return Curve(policy, metric, levels, answers.scores(), costs.full * texts / totals)
 
 
 def _around(curve: Curve, speedup: float) -> tuple[float, float] | None:

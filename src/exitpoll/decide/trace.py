@@ -8,22 +8,29 @@ import os
 import struct
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import pairwise
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import ArrayLike, DTypeLike, NDArray
 
 from exitpoll.decide.certificate import Metadata
+from exitpoll.decide.costs import columns_of, reduced_times
 from exitpoll.decide.metrics import DEFAULT_METRICS, MULTI_LABEL, PROBLEM_TYPES, REGRESSION, SINGLE_LABEL
 from exitpoll.errors import InputError
 from exitpoll.files import JsonObject
 
 FORMAT = "exitpoll trace 2"
+ALL_EXITS = "all_exit_layers"  # in the metadata of a trace of some exits
 CHUNK = 1 << 20  # logits that are worked on at a time
 _TYPES = {"F16": np.float16, "F32": np.float32, "F64": np.float64, "I64": np.int64}
+_OPTIONAL: dict[str, tuple[Any, ...]] = {  # arrays that a trace may have; other types than these become the last
+    "labels": (np.floating, np.int64),
+    "lengths": (np.int64,),
+    "reference": (np.floating, np.float64),
+}
 _NAMES = {np.dtype(kind): name for name, kind in _TYPES.items()}
 
 
@@ -36,13 +43,14 @@ class Trace:
     exit_layers: Sequence[int] = ()  # the layers of the exits; 1, 2, … by default
     about: Metadata = field(default_factory=dict)  # fingerprint, runtime, data, task, label names, …
     lengths: NDArray | None = None  # (texts,) tokens of the texts
+    reference: NDArray | None = None  # (texts, classes) logits of the model to agree with, if not of the last exit
 
     def __post_init__(self) -> None:
         """Number the layers and check that the arrays belong together."""
         object.__setattr__(self, "logits", _as_array(self.logits, (np.floating,), np.float64))
-        for name, kinds in (("labels", (np.floating, np.int64)), ("lengths", (np.int64,))):
+        for name, kinds in _OPTIONAL.items():
             if getattr(self, name) is not None:
-                object.__setattr__(self, name, _as_array(getattr(self, name), kinds, np.int64))
+                object.__setattr__(self, name, _as_array(getattr(self, name), kinds, kinds[-1]))
         if self.logits.ndim != 3:
             raise InputError(f"a trace's logits must be (texts, exits, classes), not of shape {self.logits.shape}")
         if not self.logits.shape[1] or not self.logits.shape[2]:
@@ -51,8 +59,11 @@ class Trace:
             object.__setattr__(self, "exit_layers", tuple(range(1, self.logits.shape[1] + 1)))
         if len(self.exit_layers) != self.logits.shape[1]:
             raise InputError(f"{len(self.exit_layers)} layers were named for {self.logits.shape[1]} exits")
-        if any(later <= earlier for earlier, later in pairwise((0, *self.exit_layers))):
-            raise InputError(f"the layers of exits must rise from 1 on, and are {list(self.exit_layers)}")
+        rising = all(earlier < later for earlier, later in pairwise((-1, *self.exit_layers)))
+        if not rising or self.exit_layers[-1] < 1:
+            raise InputError(
+                f"the layers of exits must rise from 0 or more to 1 or more, and are {list(self.exit_layers)}"
+            )
         self._check_labels_and_lengths()
 
     def _check_labels_and_lengths(self) -> None:
@@ -61,6 +72,8 @@ class Trace:
             raise InputError(f"there are {len(self.labels)} labels for {len(self.logits)} texts")
         if self.labels is not None and self.labels.shape[1:] not in ((), self.logits.shape[2:]):
             raise InputError(f"labels of shape {self.labels.shape} do not fit {self.logits.shape[2]} classes")
+        if self.reference is not None and self.reference.shape != (len(self.logits), self.logits.shape[2]):
+            raise InputError(f"reference of shape {self.reference.shape} does not fit logits {self.logits.shape}")
         if self.lengths is not None and self.lengths.shape != self.logits.shape[:1]:
             raise InputError(f"lengths of shape {self.lengths.shape} do not fit {len(self.logits)} texts")
 
@@ -136,9 +149,32 @@ class Trace:
         Returns:
             A trace of these texts.
         """
-        labels = None if self.labels is None else self.labels[rows]
-        lengths = None if self.lengths is None else self.lengths[rows]
-        return Trace(self.logits[rows], labels, self.exit_layers, self.about, lengths)
+        optional = (self.labels, self.lengths, self.reference)
+        labels, lengths, reference = (None if array is None else array[rows] for array in optional)
+        return Trace(self.logits[rows], labels, self.exit_layers, self.about, lengths, reference)
+
+    def at_exits(self, exit_layers: Sequence[int] | None) -> Trace:
+        """Keep some exits, as if the model had no others.
+
+        Args:
+            exit_layers: Their layers; the last exit must stay, since it is the full model. None keeps all.
+
+        Returns:
+            A trace of these exits, whose metadata name the layers of all; the logits of evenly spaced exits are a view.
+        """
+        if exit_layers is None or tuple(exit_layers) == tuple(self.exit_layers):
+            return self
+        columns = columns_of(exit_layers, self.exit_layers)
+        steps = set(np.diff(columns).tolist()) or {1}
+        evenly = slice(columns[0], columns[-1] + 1, steps.pop()) if len(steps) == 1 else columns
+        asked = tuple(int(layer) for layer in exit_layers)
+        about = {ALL_EXITS: list(self.exit_layers), **reduced_times(self.about, self.exit_layers, asked)}
+        return replace(self, logits=self.logits[:, evenly], exit_layers=asked, about=about)
+
+    @property
+    def some_exit_layers(self) -> Sequence[int] | None:
+        """The layers of the exits, if `at_exits` left out others of the model; None if these are all."""
+        return self.exit_layers if ALL_EXITS in self.about else None
 
     def chunks(self, numbers: int = CHUNK) -> Iterator[Trace]:
         """Iterate over the texts in parts that fit into memory.
@@ -159,7 +195,7 @@ class Trace:
         Args:
             path: The file to write.
         """
-        optional = {"labels": self.labels, "lengths": self.lengths}
+        optional = {name: getattr(self, name) for name in _OPTIONAL}
         small = {name: np.asarray(array) for name, array in optional.items() if array is not None}
         shapes = {name: (array.shape, array.dtype) for name, array in {"logits": self.logits, **small}.items()}
         with create(path, shapes, exit_layers=self.exit_layers, about=self.about) as arrays:
@@ -190,7 +226,8 @@ class Trace:
             layers, known = json.loads(about["exit_layers"]), json.loads(about["about"])
             if not isinstance(known, dict) or not all(type(layer) is int for layer in layers):
                 raise ValueError("its metadata are broken")
-            return cls(arrays["logits"], arrays.get("labels"), layers, known, arrays.get("lengths"))
+            optional = [arrays.get(name) for name in ("lengths", "reference")]
+            return cls(arrays["logits"], arrays.get("labels"), layers, known, *optional)
         except (LookupError, ValueError, TypeError, RecursionError) as error:
             raise InputError(f"'{path}' is not a trace, or a broken one: {error}") from error
 

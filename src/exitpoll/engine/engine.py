@@ -5,25 +5,37 @@ from __future__ import annotations
 import logging
 from collections.abc import Iterable, Iterator, Sequence, Sized
 from dataclasses import dataclass, field
-from itertools import islice
+from functools import cached_property
+from itertools import chain, islice
 from pathlib import Path
+from typing import TYPE_CHECKING
 
+import numpy as np
 from numpy.typing import NDArray
 
-from exitpoll.data.batching import Text, batches, lengths_of, pick
+from exitpoll.data.batching import Text, lengths_of, pick
 from exitpoll.data.progress import Progress, shown
 from exitpoll.data.splits import Texts
 from exitpoll.decide.metrics import MULTI_LABEL, REGRESSION
 from exitpoll.decide.numerics import softmax
 from exitpoll.decide.policy import Policy
 from exitpoll.engine.arguments import iterate_texts, to_integer, to_text
-from exitpoll.engine.loading import file_of, find_folder, load_model
+from exitpoll.engine.costs import USUAL, CallCosts, costs_of
+from exitpoll.engine.loading import default_runtime, file_of, find_folder, load_model
 from exitpoll.engine.runtime import LoadedModel
-from exitpoll.engine.scheduler import Batch, Departure, Scheduler
+from exitpoll.engine.scheduler import Scheduler
+from exitpoll.engine.walks import Batch, Departure, Group, Walk, first_group, joined, walk_for
 from exitpoll.errors import InputError
 from exitpoll.models.folder import POLICY
 
+if TYPE_CHECKING:
+    from exitpoll.engine.explain import Explanation
+
+Label = str | tuple[str, ...] | float  # a class, all labels that apply, or a value
+Probability = float | dict[str, float]  # of the class, NaN for a value; of every label
+
 WINDOW = 4096  # texts that are tokenized and sorted by length at a time
+MEASURED = 256  # texts in a job for which it is worth measuring what calls cost
 SHOWN_EVERY = 32  # texts after which a progress bar moves
 
 logger = logging.getLogger("exitpoll")
@@ -95,7 +107,7 @@ class Engine:
             raise InputError(f"the policy is for {self.policy.problem_type}, the model for {self.runtime.problem_type}")
         if self.policy.certificate is not None:  # the fingerprint of weights takes time to compute
             self.policy.source.check_same(model.source)
-        self.policy.check_exits(len(self.runtime.exit_layers))
+        self.policy.check_exits(self.runtime.exit_layers)
 
     def __repr__(self) -> str:
         """Describe the model and the policy."""
@@ -121,8 +133,8 @@ class Engine:
 
         Args:
             folder: What `exitpoll train` or `exitpoll export` wrote, or the name of a trained model on the hub.
-            runtime: "torch", "onnx" or "onnx-int8"; the one that the folder was written for by default. A trained
-                folder is also searched for an export of that name.
+            runtime: "torch", "onnx" or "onnx-int8"; by default the one that the folder was written for, or that `adopt`
+                found to be fastest. A trained folder is also searched for an export of that name.
             policy: When to exit; by default policy.json of the folder. Without one no text exits early, which is
                 logged as a warning of the logger "exitpoll".
             threads: How many threads this engine uses; by default as many as torch uses in this process, or for an
@@ -135,6 +147,8 @@ class Engine:
         """
         if policy is not None and not isinstance(policy, Policy):
             raise InputError(f"policy {policy!r:.60} must be a Policy; Policy.load reads one from a file")
+        if runtime is None and isinstance(folder, str | Path):
+            runtime = default_runtime(folder)
         loaded = load_model(folder, runtime, threads=threads, device=device, verify=verify)
         if policy is None:
             path = file_of(find_folder(folder, runtime), POLICY)
@@ -150,7 +164,8 @@ class Engine:
         Args:
             texts: Texts, or pairs of texts (tuples or lists of two): a list, a generator, a NumPy array, a column of
                 pandas; or a table, such as a DataFrame, whose text column is found by its name.
-            batch_size: Most texts in a call.
+            batch_size: The bound on memory: a call has at most as many tokens, with padding, as so many of the longest
+                texts. How many texts share a call depends on what calls cost; 1 is one text at a time.
             progress: Whether to show a progress bar on stderr.
 
         Returns:
@@ -169,7 +184,7 @@ class Engine:
 
         Args:
             texts: Texts, or pairs of texts, as for a call.
-            batch_size: Most texts in a call.
+            batch_size: The bound on memory, as for a call.
             refill: Whether texts may wait at an exit for others, to keep batches full.
 
         Yields:
@@ -177,45 +192,107 @@ class Engine:
         """
         batch_size = to_integer("batch_size", batch_size)
         self.model.check_process()
-        scheduler = self._scheduler(batch_size, refill=refill)
-        for departure in scheduler.run(self._batches(iterate_texts(texts), batch_size)):
-            yield from self._predictions(departure)
+        numbered = iterate_texts(texts)
+        first = list(islice(numbered, WINDOW))
+        if len(first) == 1:
+            yield from self._run_alone(first[0])
+            return
+        costs = self.costs if len(first) >= MEASURED and batch_size > 1 else USUAL
+        scheduler = self._scheduler(costs, refill=refill and batch_size > 1)
+        windows = chain([first] if first else [], iter(lambda: list(islice(numbered, WINDOW)), []))
+        for departure in scheduler.run(self._calls(windows, scheduler, batch_size)):
+            yield from predictions_of(self.model, departure)
 
-    def _scheduler(self, batch_size: int, *, refill: bool) -> Scheduler:
+    def explain(self, text: Text) -> Explanation:
+        """Explain the prediction for a text: what every exit on the way said, and why the text left where it did.
+
+        Args:
+            text: A text, or a pair of texts.
+
+        Returns:
+            The explanation: print it, show it in a notebook, or take it as a dict. It ends at the exit and with the
+            answer that a call with this text gives.
+        """
+        from exitpoll.engine.explain import explain
+
+        return explain(self, text)
+
+    def _run_alone(self, given: object) -> Iterator[tuple[int, Prediction]]:
+        """Predict a text that is the only one, without what serves to find the best calls for many."""
+        text = to_text("text 0", given)
+        self.model.check_pairs("text 0", pairs=isinstance(text, tuple))
+        tokens = self.model.tokenize(Texts.of([text]))
+        group: Group | None = first_group(self.runtime, Batch(np.zeros(1, np.int64), tokens))
+        while group is not None:
+            departures, stay = self.walk.run(group, enough=1)
+            for departure in departures:
+                yield from predictions_of(self.model, departure)
+            group = stay and joined(self.runtime, [stay])
+
+    @cached_property
+    def costs(self) -> CallCosts:
+        """What calls cost in the runtime of the engine, measured when this is first asked for."""
+        return costs_of(self.model)
+
+    @cached_property
+    def walk(self) -> Walk:
+        """The way from exit to exit."""
+        return walk_for(self.runtime, self.policy)
+
+    def _scheduler(self, costs: CallCosts, *, refill: bool) -> Scheduler:
         """Prepare a job."""
-        return Scheduler(self.runtime, self.policy, batch_size, refill=refill)
+        return Scheduler(self.runtime, self.walk, costs, refill=refill)
 
-    def _batches(self, texts: Iterator[object], batch_size: int) -> Iterator[Batch]:
-        """Tokenize a window of texts at a time and batch those of similar length, longest first."""
+    def _calls(self, windows: Iterable[list[object]], scheduler: Scheduler, batch_size: int) -> Iterator[Batch]:
+        """Tokenize a window of texts at a time, and start those of similar length together, longest first."""
         done = 0
-        while given := list(islice(texts, WINDOW)):
+        for given in windows:
             window = [to_text(f"text {number}", text) for number, text in enumerate(given, start=done)]
             for number, text in enumerate(window, start=done):
                 self.model.check_pairs(f"text {number}", pairs=isinstance(text, tuple))
             tokens = self.model.tokenize(Texts.of(window))
-            for rows in batches(lengths_of(tokens), batch_size):
+            lengths = lengths_of(tokens)
+            for rows in scheduler.calls(lengths, batch_size):
                 yield Batch(rows + done, pick(tokens, rows))
             done += len(window)
 
-    def _predictions(self, departure: Departure) -> Iterator[tuple[int, Prediction]]:
-        """Turn the answers of texts that leave together into predictions."""
-        depth = self.runtime.exit_layers[departure.exit_number]
-        names, numbers, tokens = self.model.label_names, departure.numbers.tolist(), departure.lengths.tolist()
-        columns = (numbers, departure.answer, departure.probability, departure.is_finite, tokens, departure.logits)
-        for number, answer, probability, is_finite, length, logits in zip(*columns, strict=True):
-            label, share = self._named(answer, probability)
-            yield number, Prediction(label, share, depth, bool(is_finite), length, logits, names)
 
-    def _named(
-        self, answer: NDArray, probability: NDArray
-    ) -> tuple[str | tuple[str, ...] | float, float | dict[str, float]]:
-        """Return label and probability of a prediction, with names for class numbers."""
-        if self.runtime.problem_type == REGRESSION:
-            return float(answer), float("nan")
-        if self.runtime.problem_type == MULTI_LABEL:
-            chosen = tuple(name for name, applies in zip(self.model.label_names, answer, strict=True) if applies)
-            return chosen, dict(zip(self.model.label_names, map(float, probability), strict=True))
-        return self.model.label_names[int(answer)], float(probability)
+def predictions_of(model: LoadedModel, departure: Departure) -> Iterator[tuple[int, Prediction]]:
+    """Turn the answers of texts that leave together into predictions.
+
+    Args:
+        model: The model.
+        departure: The texts.
+
+    Yields:
+        The number of a text and its prediction.
+    """
+    depths = [model.runtime.exit_layers[number] for number in departure.exit_numbers]
+    numbers, tokens = departure.numbers.tolist(), departure.lengths.tolist()
+    answers, shares, finite = departure.answer, departure.probability, departure.is_finite.tolist()
+    columns = (numbers, answers, shares, depths, finite, tokens, departure.logits)
+    for number, answer, probability, depth, is_finite, length, logits in zip(*columns, strict=True):
+        label, share = name_answer(model, answer, probability)
+        yield number, Prediction(label, share, depth, is_finite, length, logits, model.label_names)
+
+
+def name_answer(model: LoadedModel, answer: NDArray, probability: NDArray) -> tuple[Label, Probability]:
+    """Return label and probability of a prediction, with names for class numbers.
+
+    Args:
+        model: The model that answered.
+        answer: A class number, (), or a value, (), or 0 and 1 for every label, (labels,).
+        probability: Of the answer, in its shape.
+
+    Returns:
+        Both in the form that predictions have.
+    """
+    if model.runtime.problem_type == REGRESSION:
+        return float(answer), float("nan")
+    if model.runtime.problem_type == MULTI_LABEL:
+        chosen = tuple(name for name, applies in zip(model.label_names, answer, strict=True) if applies)
+        return chosen, dict(zip(model.label_names, map(float, probability), strict=True))
+    return model.label_names[int(answer)], float(probability)
 
 
 def _shown(stream: Iterator[tuple[int, Prediction]], total: int | None) -> Iterator[tuple[int, Prediction]]:

@@ -11,7 +11,8 @@ from exitpoll.engine.arguments import to_integer
 from exitpoll.engine.manifest import Manifest
 from exitpoll.engine.runtime import LoadedModel, Origin, TrainingSummary
 from exitpoll.errors import InputError
-from exitpoll.models.folder import MANIFEST, RUNTIMES, TRAINING, read_training
+from exitpoll.files import read_json
+from exitpoll.models.folder import ADOPTED, MANIFEST, RUNTIMES, TRAINING, read_training
 
 MOST_THREADS = 256
 
@@ -94,6 +95,24 @@ def find_folder(folder: str | Path, runtime: str | None = None) -> Path:
         flag = " --int8" if runtime == "onnx-int8" else ""
         raise InputError(f"'{folder}' has no export for {runtime}; make one: exitpoll export {folder}{flag}")
     return find_folder(folder / runtime, runtime)
+
+
+def default_runtime(folder: str | Path) -> str | None:
+    """Return the runtime that `exitpoll adopt` chose for a folder, if it made that folder.
+
+    Args:
+        folder: A model folder, or a name on the hub.
+
+    Returns:
+        The name of the runtime; None for the one that the folder was written for.
+    """
+    path = Path(folder) / ADOPTED
+    if not path.is_file():
+        return None
+    chosen = (read_json(path) or {}).get("runtime")
+    if chosen not in RUNTIMES:
+        raise InputError(f"'{path}' is broken: it names no runtime; restore it or remove it")
+    return chosen
 
 
 def file_of(model: str | Path, name: str) -> Path | None:

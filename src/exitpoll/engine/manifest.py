@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field, fields, replace
@@ -19,7 +19,7 @@ from exitpoll.errors import InputError
 from exitpoll.files import read_json, write_json
 from exitpoll.models.folder import MANIFEST, TOKENIZER
 
-VERSION = 3
+VERSION = 4
 PRECISIONS = ("float32", "int8")
 COLUMNS = ("input_ids", "token_type_ids")  # of tokens
 SHORTEST, LONGEST = 3, 1 << 20  # tokens of a text; the shortest has one token between two special ones
@@ -39,11 +39,12 @@ class Manifest:
     max_length: int
     truncation_side: str
     padding: Mapping[str, int]  # the columns of tokens that the encoder takes, with their padding values
-    embedding: str  # file: tokens -> the hidden states entering layer 1
-    context: str  # file: hidden states, mask -> the other inputs of every layer
-    layers: Sequence[str]  # files, by layer
-    branches: Sequence[int]  # by layer: its branch in its file; the same where layers share their weights
-    heads: Sequence[str]  # files, by exit
+    embedding: str  # part: tokens -> the hidden states entering layer 1
+    context: str  # part: mask -> the other inputs of layers and heads
+    layers: Sequence[str]  # parts, by layer; the same where layers share their weights
+    heads: Sequence[str]  # parts, by exit
+    parts: Mapping[str, str] = field(default_factory=dict)  # sha256 of every part, by name; `save` fills it in
+    graph: str | None = None  # file: all parts in one graph that exits by itself; None where parts are files
     files: Mapping[str, str] = field(default_factory=dict)  # sha256 of every file, by name; `save` fills it in
 
     def __post_init__(self) -> None:
@@ -61,18 +62,19 @@ class Manifest:
         self._check("padding", _is_padding(self.padding), "integers from 0 for input_ids and maybe token_type_ids")
 
     def _check_files(self) -> None:
-        """Check the names of the graphs, which must be in the folder of the export itself."""
+        """Check the names of files, which must be in the folder of the export itself, and their hashes."""
         for name in ("embedding", "context"):
             self._check(name, _are_file_names([getattr(self, name)]), "the name of a file")
         self._check("layers", _are_file_names(self.layers) and len(self.layers) > 0, "a list of names of files")
-        are_branches = _are_integers(self.branches) and all(0 <= branch < len(self.layers) for branch in self.branches)
-        self._check("branches", are_branches and len(self.branches) == len(self.layers), "a branch for every layer")
-        are_hashes = isinstance(self.files, Mapping) and _are_strings(list(self.files.values()))
-        self._check("files", are_hashes, "a sha256 for every file")
+        self._check("graph", self.graph is None or _are_file_names([self.graph]), "the name of a file, or null")
+        for name in ("parts", "files"):
+            hashes = getattr(self, name)
+            are_hashes = isinstance(hashes, Mapping) and _are_strings(list(hashes.values()))
+            self._check(name, are_hashes, "a sha256 for every file")
 
     def _check_exit_layers(self) -> None:
         """Check that exits rise up to the last layer, and that all of them have heads."""
-        rise = _are_integers(self.exit_layers) and all(low < high for low, high in pairwise([0, *self.exit_layers]))
+        rise = _are_integers(self.exit_layers) and all(low < high for low, high in pairwise([-1, *self.exit_layers]))
         reach_the_end = rise and list(self.exit_layers[-1:]) == [len(self.layers)]
         self._check("exit_layers", reach_the_end, f"layer numbers that rise to {len(self.layers)}, the last layer")
         have_heads = _are_file_names(self.heads) and len(self.heads) == len(self.exit_layers)
@@ -94,23 +96,36 @@ class Manifest:
         return f"onnx {self.precision}"
 
     @property
+    def shares_layers(self) -> bool:
+        """Whether all layers have the same weights."""
+        return len(self.layers) > 1 and len(set(self.layers)) == 1
+
+    @property
     def fingerprint(self) -> str:
-        """The hash of the manifest, and so of all that decides the logits: 16 hexadecimal digits."""
-        return hashlib.sha256(json.dumps(asdict(self), sort_keys=True).encode()).hexdigest()[:16]
+        """The hash of all that decides the logits: 16 hexadecimal digits; the policy in a graph does not count."""
+        decisive = {name: value for name, value in asdict(self).items() if name not in ("graph", "files")}
+        return _digest({**decisive, "joined": self.graph is not None})
+
+    @property
+    def part_names(self) -> set[str]:
+        """The names of the parts, with the tokenizer."""
+        return {TOKENIZER, self.embedding, self.context, *self.layers, *self.heads}
 
     @property
     def file_names(self) -> set[str]:
         """The names of all files that the export needs beside the manifest."""
-        return {TOKENIZER, self.embedding, self.context, *self.layers, *self.heads}
+        return self.part_names if self.graph is None else {TOKENIZER, self.graph}
 
     def save(self, folder: Path) -> None:
         """Hash the files of an export, and write the manifest.
 
         Args:
-            folder: The folder of the export.
+            folder: The folder of the export; the hashes of parts are taken from it too where they are not known.
         """
-        complete = replace(self, files={name: _sha256(folder / name) for name in sorted(self.file_names)})
-        write_json(folder / MANIFEST, {"version": VERSION, **asdict(complete), "fingerprint": complete.fingerprint})
+        parts = self.parts or _hashes(folder, self.part_names)
+        complete = replace(self, parts=parts, files=_hashes(folder, self.file_names))
+        content = asdict(complete)
+        write_json(folder / MANIFEST, {"version": VERSION, **content, "checksum": _digest(content)})
 
     @classmethod
     def load(cls, folder: Path) -> Manifest:
@@ -132,7 +147,7 @@ class Manifest:
                 f"'{folder}' is an export of version {version!r}; this exitpoll reads version {VERSION}: "
                 "export the model again"
             )
-        fingerprint = content.pop("fingerprint", None)
+        checksum = content.pop("checksum", None)
         names = {field.name for field in fields(cls)}
         if set(content) != names:
             differing = ", ".join(sorted(set(content) ^ names))
@@ -143,9 +158,10 @@ class Manifest:
         try:
             manifest = cls(**content)
             manifest._check("files", set(manifest.files) == manifest.file_names, "a sha256 for every file")
+            manifest._check("parts", set(manifest.parts) == manifest.part_names, "a sha256 for every part")
         except InputError as error:
             raise InputError(f"'{path}': {error}; export the model again") from error
-        if manifest.fingerprint != fingerprint:
+        if _digest(asdict(manifest)) != checksum:
             raise InputError(f"'{path}' was changed after the export; export the model again")
         return manifest
 
@@ -172,6 +188,16 @@ class Manifest:
         """Return the names of files that are missing, or not what was exported."""
         paths = {folder / name: sha256 for name, sha256 in self.files.items()}
         return [path.name for path, sha256 in paths.items() if not path.is_file() or _sha256(path) != sha256]
+
+
+def _digest(content: Mapping[str, object]) -> str:
+    """Return 16 hexadecimal digits of the hash of plain values."""
+    return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()[:16]
+
+
+def _hashes(folder: Path, names: Iterable[str]) -> dict[str, str]:
+    """Return the SHA-256 of files, by name."""
+    return {name: _sha256(folder / name) for name in sorted(names)}
 
 
 def _sha256(path: Path) -> str:

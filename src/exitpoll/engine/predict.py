@@ -20,6 +20,7 @@ from exitpoll.decide.policy import Policy
 from exitpoll.decide.shift import ProfileCounter
 from exitpoll.engine.arguments import to_integer, to_text
 from exitpoll.engine.engine import Engine, Prediction
+from exitpoll.engine.explain import Explanation
 from exitpoll.engine.jobs import Job, Layout
 from exitpoll.errors import InputError
 from exitpoll.files import locked
@@ -97,7 +98,7 @@ def predict_file(
                 records = [_record(row, outcome, job.layout) for row, outcome in zip(block, outcomes, strict=True)]
                 file.write(WRITERS[out.suffix.lower()](records, job.layout.columns, not job.counts.rows).encode())
                 job.count(file, outcomes)
-                _count(outcomes, engine, counter)
+                _count(outcomes, counter)
                 on_progress(Progress("predicting", job.counts.rows, mean_depth=job.counts.mean_depth))
             if not job.counts.rows:
                 raise InputError(f"'{source}' has no rows")
@@ -142,6 +143,37 @@ def predict_lines(
             yield json.dumps(_record(row, outcome, layout), ensure_ascii=is_problem) + "\n"
 
 
+def explain_rows(
+    engine: Engine,
+    rows: Iterable[Row],
+    *,
+    text_column: str | None = None,
+    pair_column: str | None = None,
+    on_error: OnError = "stop",
+) -> Iterator[Explanation | str]:
+    """Explain the predictions for rows, one by one.
+
+    Args:
+        engine: The model with its policy.
+        rows: What `read_rows` or `read_texts_or_objects` reads.
+        text_column: The column of the text; chosen by convention if not given.
+        pair_column: The column of the second text of a pair.
+        on_error: At a row that cannot be predicted: "stop", or "skip" it.
+
+    Yields:
+        An explanation for every row; the reason, for a row that is skipped.
+    """
+    layout: Layout | None = None
+    for row in rows if on_error == "skip" else checked(rows):
+        if layout is None and row.problem is None:
+            layout = Layout(*find_text_columns([row], text_column, pair_column), columns=[])
+        text: Any = None if layout is None else _text_of(row, layout)
+        problem = _problem_of(row, text)
+        if problem is not None and on_error == "stop":
+            raise InputError(problem)
+        yield engine.explain(text) if problem is None else problem
+
+
 def _check_paths(source: Path, out: Path) -> None:
     """Refuse files that cannot be read or written."""
     check_kind(out)
@@ -158,15 +190,14 @@ def _counter_of(policy: Policy) -> ProfileCounter | None:
     return None if profile is None else ProfileCounter(profile)
 
 
-def _count(outcomes: Sequence[Prediction | str], engine: Engine, counter: ProfileCounter | None) -> None:
+def _count(outcomes: Sequence[Prediction | str], counter: ProfileCounter | None) -> None:
     """Count the texts of a block, to see whether they differ from the calibration texts."""
     predictions = [outcome for outcome in outcomes if isinstance(outcome, Prediction)]
     if counter is None or not predictions:
         return
-    exits = {layer: number for number, layer in enumerate(engine.runtime.exit_layers)}
     shares = [prediction.probability for prediction in predictions]
     counter.add(
-        [exits[prediction.depth] for prediction in predictions],
+        [prediction.depth for prediction in predictions],
         [list(share.values()) if isinstance(share, dict) else share for share in shares],
         [prediction.tokens for prediction in predictions],
     )

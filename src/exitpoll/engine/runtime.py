@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Protocol
+from typing import Any, Protocol, TypeGuard
 
 from numpy.typing import NDArray
 
@@ -14,6 +14,7 @@ from exitpoll.data.overlap import Overlap, TextDigest
 from exitpoll.data.splits import Texts
 from exitpoll.decide.certificate import Source
 from exitpoll.decide.metrics import REGRESSION
+from exitpoll.decide.policy import Policy
 from exitpoll.errors import InputError
 
 State = Any  # the rows of a batch between two layers, in a form of the runtime's own
@@ -32,6 +33,7 @@ class Runtime(Protocol):
     classes: int
     problem_type: str
     shares_layers: bool  # whether all layers have the same weights, so that texts at different depths run in one call
+    exits_by_itself: bool  # whether it is an ExitingRuntime
 
     @property
     def fingerprint(self) -> str:
@@ -52,10 +54,55 @@ class Runtime(Protocol):
         """Run some layers, counted from 1, one after another."""
 
     def logits_at(self, state: State, exit_number: int, rows: NDArray | None = None) -> NDArray:
-        """Compute the logits of an exit for all rows, or some: (texts, classes)."""
+        """Compute the logits of an exit for all rows, or some: (texts, classes).
+
+        An exit before layer 1 is asked about states as `embed` returned them: after `advance` or `gather` they need not
+        hold the token ids that its head may read.
+        """
 
     def gather(self, parts: Sequence[tuple[State, NDArray | None]]) -> State:
         """Join rows of several states (None for all rows), padded to the longest of them."""
+
+
+@dataclass(frozen=True)
+class Passage:
+    """What became of texts in one call past several exits."""
+
+    left: NDArray  # (left,) rows of the texts that left
+    exit_numbers: NDArray  # (left,)
+    answer: NDArray  # (left,), or (left, classes)
+    probability: NDArray  # in the shape of the answers
+    logits: NDArray  # (left, classes) of the exits at which they left
+    stay: NDArray | None = None  # (stay,) rows of the texts that stay; None if all have left
+    state: State = None  # behind the exit at which the call stopped; holds these texts, and maybe others
+    rows: NDArray | None = None  # (stay,) their rows in the state
+    passed: int = 0  # exits that they have passed
+
+
+class ExitingRuntime(Runtime, Protocol):
+    """A runtime that can decide by itself, and take texts past several exits in one call."""
+
+    stops: Sequence[int]  # numbers of the exits at which a call may stop
+
+    def check_stops(self, numbers: Sequence[int]) -> None:
+        """Refuse to stop at other exits."""
+
+    def decides(self, policy: Policy) -> bool:
+        """Return whether it makes the decisions of a policy."""
+
+    def pass_exits(self, state: State, levels: NDArray, max_depth: NDArray, enough: int) -> Passage:
+        """Run texts past exits until they have left, or fewer than `enough` of them stay."""
+
+    def run_to(self, tokens: Tokens, exit_number: int, *, every_head: bool) -> None:
+        """Run texts to an exit, and ask every head on the way or only those that the policy inside asks."""
+
+    def exit_logits(self, tokens: Tokens) -> NDArray:
+        """Compute the logits of every exit, (texts, exits, classes)."""
+
+
+def exits_by_itself(runtime: Runtime) -> TypeGuard[ExitingRuntime]:
+    """Return whether a runtime can take texts past several exits in one call."""
+    return runtime.exits_by_itself
 
 
 @dataclass(frozen=True)

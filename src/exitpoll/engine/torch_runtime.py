@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property, partial
 from pathlib import Path
 from threading import Lock
@@ -33,10 +33,13 @@ class TorchState:
     lengths: NDArray  # (texts,) tokens without padding, which is on the right
     mask: Tensor | None  # (texts, tokens); None where nothing is padded
     context: Context  # the other inputs of every layer
+    input_ids: Tensor | None = None  # (texts, tokens) before layer 1, where a head reads them
 
 
 class TorchRuntime:
     """An early-exit model as a runtime."""
+
+    exits_by_itself = False
 
     def __init__(self, model: EarlyExitModel, tokenizer: PreTrainedTokenizerBase, threads: int | None = None) -> None:
         """Make a runtime of a model.
@@ -85,10 +88,13 @@ class TorchRuntime:
                 name: torch.from_numpy(padded(column, longest, self.padding[name])).to(device)
                 for name, column in tokens.items()
             }
-            return self._state(self.model.family.embed(self.model.encoder, columns), lengths)
+            state = self._state(self.model.family.embed(self.model.encoder, columns), lengths)
+        return replace(state, input_ids=columns["input_ids"]) if self.model.has_exit_zero else state
 
     def advance(self, state: TorchState, layers: Sequence[int]) -> TorchState:
         """Run some layers, counted from 1, one after another."""
+        if not layers:
+            return state
         hidden, run, encoder = state.hidden, self.model.family.layer, self.model.encoder
         with self.inference():
             for layer in layers:
@@ -98,9 +104,9 @@ class TorchRuntime:
     def logits_at(self, state: TorchState, exit_number: int, rows: NDArray | None = None) -> NDArray:
         """Compute the logits of an exit for all rows, or some: (texts, classes)."""
         with self.inference():
-            read = self.model.family.read(self.model.encoder, _rows(state.hidden, rows))
-            mask = None if state.mask is None else _rows(state.mask, rows)
-            return self.model.logits_at(exit_number, read, mask).float().cpu().numpy()
+            read = self.model.read(self.exit_layers[exit_number], _rows(state.hidden, rows))
+            mask, ids = (None if part is None else _rows(part, rows) for part in (state.mask, state.input_ids))
+            return self.model.logits_at(exit_number, read, mask, ids).float().cpu().numpy()
 
     def gather(self, parts: Sequence[tuple[TorchState, NDArray | None]]) -> TorchState:
         """Join rows of several states (None for all rows), padded to the longest of them."""

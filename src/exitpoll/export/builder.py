@@ -16,7 +16,48 @@ if TYPE_CHECKING:
     from onnx import AttributeProto, GraphProto, ModelProto, ValueInfoProto
 
 IR_VERSION = 10
+FLOAT, INT64, BOOL = 1, 7, 9  # data types of ONNX
 Attribute = int | float | str | Sequence[int]
+
+
+def tensor_type(name: str, kind: int, shape: Sequence[str | int | None]) -> ValueInfoProto:
+    """Return the name and type of a tensor.
+
+    Args:
+        name: Its name.
+        kind: Its data type.
+        shape: Sizes, names of sizes, or None for any size.
+
+    Returns:
+        As ONNX states it.
+    """
+    from onnx import helper
+
+    return helper.make_tensor_value_info(name, kind, list(shape))
+
+
+def remove_unused(graph: GraphProto) -> set[str]:
+    """Remove nodes and constants that no output needs, in branches too.
+
+    Args:
+        graph: The graph, whose nodes are in the order in which they run.
+
+    Returns:
+        The names of what is used, in it or from outside.
+    """
+    used = {value.name for value in graph.output}
+    for node in reversed(list(graph.node)):
+        if used.isdisjoint(node.output):
+            graph.node.remove(node)
+            continue
+        used.update(node.input)
+        for attribute in node.attribute:
+            if attribute.HasField("g"):
+                used |= remove_unused(attribute.g)
+    inputs = {value.name for value in graph.input}  # with default values
+    for tensor in [tensor for tensor in graph.initializer if tensor.name not in used | inputs]:
+        graph.initializer.remove(tensor)
+    return used
 
 
 class GraphBuilder:
@@ -49,6 +90,15 @@ class GraphBuilder:
         self.graph.node.append(helper.make_node(operator, list(inputs), names, names[0], domain=domain, **attributes))
         return names
 
+    def filled(self, shape: str, value: float | bool) -> str:
+        """Add a node that makes a tensor of one value, and return the name of the tensor."""
+        from onnx import helper, numpy_helper
+
+        name = f"ConstantOfShape_{next(self._numbers)}"
+        filler = numpy_helper.from_array(np.array([value], dtype=np.bool_ if isinstance(value, bool) else np.float32))
+        self.graph.node.append(helper.make_node("ConstantOfShape", [shape], [name], name, value=filler))
+        return name
+
     def constant(self, value: ArrayLike, dtype: type[np.generic] | None = None) -> str:
         """Return the name of a constant; equal constants are one."""
         array = np.asarray(value, dtype=dtype)
@@ -64,6 +114,14 @@ class GraphBuilder:
         self.outermost.initializer.append(numpy_helper.from_array(array, name))
         return name
 
+    def local_constant(self, array: NDArray) -> str:
+        """Add an array to the branch itself, whose output it may then be, and return its name."""
+        from onnx import numpy_helper
+
+        name = f"local_{next(self._numbers)}"
+        self.graph.initializer.append(numpy_helper.from_array(array, name))
+        return name
+
     @contextmanager
     def inside(self, graph: GraphProto) -> Iterator[None]:
         """Add nodes to a branch."""
@@ -74,8 +132,8 @@ class GraphBuilder:
             self.graph = outside
 
     def choose(self, condition: str, outputs: Sequence[ValueInfoProto]) -> Choice:
-        """Add an `If` node whose branches are still empty."""
-        names = [f"If_{next(self._numbers)}" for _ in outputs]
+        """Add an `If` node whose branches are still empty; outputs without a name get one."""
+        names = [output.name or f"If_{next(self._numbers)}" for output in outputs]
         node = self.graph.node.add(op_type="If", name=names[0], input=[condition], output=names)
         return Choice(self, [node.attribute.add(name=name) for name in ("then_branch", "else_branch")], names, outputs)
 
@@ -104,13 +162,13 @@ class GraphBuilder:
                 return inputs.get(name, name)
             return f"{source}/{name}" if name in weights else prefix + name
 
-        for node in model.graph.node:
+        for place, node in enumerate(model.graph.node):
             if any(attribute.HasField("g") for attribute in node.attribute):
                 raise InputError(f"the graph '{model.graph.name}' contains branches and cannot be put into another")
             added = self.graph.node.add()
             added.CopyFrom(node)
             del added.metadata_props[:]  # where in the source of torch it comes from: longer than the node
-            added.name = prefix + node.name
+            added.name = f"{prefix}{place}"
             added.input[:] = [renamed(name) for name in node.input]
             added.output[:] = [renamed(name) for name in node.output]
         return [renamed(value.name) for value in model.graph.output]
@@ -132,6 +190,7 @@ class GraphBuilder:
         self.outermost.output.extend(outputs)
         model.opset_import.extend(helper.make_opsetid(domain, version) for domain, version in self.opsets.items())
         model.graph.CopyFrom(self.outermost)
+        remove_unused(model.graph)
         return model
 
 
@@ -170,7 +229,10 @@ class Choice:
         results: list[str] = []
         with self.builder.inside(attribute.g):
             yield results
-            for result, kind in zip(results, self.outputs, strict=True):
+            made = {name for node in attribute.g.node for name in node.output}
+            made.update(tensor.name for tensor in attribute.g.initializer)
+            for place, (result, kind) in enumerate(zip(results, self.outputs, strict=True)):
                 added = attribute.g.output.add()
                 added.CopyFrom(kind)
-                added.name = self.builder.node("Identity", result)
+                is_own = result in made and result not in results[:place]
+                added.name = result if is_own else self.builder.node("Identity", result)

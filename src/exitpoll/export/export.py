@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import shutil
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -12,19 +12,19 @@ from transformers import PreTrainedTokenizerBase
 
 from exitpoll.data.progress import OnProgress, ignore, named
 from exitpoll.data.splits import Texts
-from exitpoll.decide.calibrate import MOST_TRAINED_ON, calibrate_for
+from exitpoll.decide.calibrate import MOST_TRAINED_ON, Exits, calibrate_for
 from exitpoll.decide.certificate import Guarantee
 from exitpoll.decide.metrics import METRICS, predictions
 from exitpoll.decide.policy import Policy
 from exitpoll.decide.trace import Trace
+from exitpoll.engine.onnx_runtime import load_exported
 from exitpoll.engine.record import record, record_in_memory
 from exitpoll.engine.runtime import LoadedModel
 from exitpoll.engine.torch_runtime import loaded_model
 from exitpoll.errors import InputError
 from exitpoll.export.graphs import CHECKED_TEXTS, export_graphs, random_texts
-from exitpoll.export.merge import merge_layers
+from exitpoll.export.join import fits_one_file, join_parts
 from exitpoll.export.quantize import MOST_TEXTS, quantize
-from exitpoll.export.single_file import write_single_file
 from exitpoll.files import REPLACED, locked, publish, restore, write_text
 from exitpoll.models.card import model_card
 from exitpoll.models.device import choose_device
@@ -33,7 +33,7 @@ from exitpoll.models.folder import CARD, MANIFEST, POLICY, TRAINING, check_free_
 from exitpoll.models.model import EarlyExitModel
 from exitpoll.models.tokenizer import load_tokenizer
 
-FLOAT32, INT8, PARTS = "float32", "int8", "parts"  # folders inside the work folder
+FLOAT32, INT8, JOINED = "float32", "int8", "joined"  # folders inside the work folder
 TRACE = "calibration.safetensors"  # in an export: the trace on which its policy was calibrated
 
 
@@ -50,7 +50,7 @@ class Exported:
     before: float | None = None  # score of the full model
     after: float | None = None  # score of the full export
     int8: bool = False
-    single_file: str | None = None  # the file that exits by itself, if one was asked for
+    exits_by_itself: bool = True  # whether it is one graph that exits in plain ONNX Runtime too
 
     def __repr__(self) -> str:
         """Describe the export and its cost."""
@@ -69,6 +69,7 @@ def export_model(
     single_file: bool = False,
     texts: Texts | None = None,
     about: Mapping[str, object] | None = None,
+    policy_for: Callable[[LoadedModel], Policy] | None = None,
     device: str = "auto",
     overwrite: bool = False,
     on_progress: OnProgress = ignore,
@@ -82,10 +83,11 @@ def export_model(
         model: The trained model folder.
         to: The folder to write.
         int8: Whether to quantize weights and activations.
-        single_file: Whether to write a file that exits by itself too, for ONNX Runtime without exitpoll.
+        single_file: Whether to write one graph even where layers share their weights, which then takes more memory.
         texts: Texts to calibrate the policy on; the ranges of int8 activations are measured on them too, and on random
             texts by default.
         about: Metadata of these texts: data, split, metric.
+        policy_for: Returns the policy for the export, where the model's own is not to be calibrated again.
         device: Where to run the model on these texts; the export runs on the CPU.
         overwrite: Whether an older export may be replaced.
         on_progress: Called as the work proceeds.
@@ -98,11 +100,13 @@ def export_model(
     with locked(to, "export"), _work_folder(to) as work:
         check_free_for_model(to, overwrite=overwrite)
         chosen, source = choose_device(device), _Source.load(model)
-        folder = _write_graphs(source, work, texts, int8, on_progress)
-        parts = shutil.copytree(folder, work / PARTS) if single_file else None
-        loaded = merge_layers(folder)
-        exported = Exported(to, loaded.runtime.name, None, int8=int8)
-        if texts is None:
+        parts = _write_parts(source, work, texts, int8, on_progress)
+        joined = fits_one_file(parts, shared_layers=single_file)
+        folder, loaded = _joined(source, parts, None) if joined else (parts, load_exported(parts))
+        exported = Exported(to, loaded.runtime.name, None, int8=int8, exits_by_itself=joined)
+        if policy_for is not None:
+            exported = replace(exported, policy=policy_for(loaded))
+        elif texts is None:
             exported = replace(exported, policy=_policy_without_texts(source, loaded))
         else:
             source.model.to(chosen)
@@ -110,10 +114,8 @@ def export_model(
             exported = _with_scores(_with_calibrated_policy(exported, source.policy, traces[1]), *traces)
         if exported.policy is not None:
             exported.policy.save(folder / POLICY)
-        if parts is not None:
-            sample = Texts(random_texts(source.tokenizer, CHECKED_TEXTS))
-            path = write_single_file(parts, folder, exported.policy, loaded, sample)
-            exported = replace(exported, single_file=path.name)
+            if joined:
+                _joined(source, parts, exported.policy)
         write_text(folder / CARD, model_card(folder, f"{Path(model).resolve().name}, {loaded.runtime.name}"))
         publish(work, folder.name, to)
     return exported
@@ -141,7 +143,7 @@ def _work_folder(to: Path) -> Iterator[Path]:
     """Make a folder in which an export is prepared, in place of what a killed export left, and remove it at the end."""
     work = to.resolve().with_name(f"{to.resolve().name}.exporting")
     if work.exists() and not (
-        work.is_dir() and {path.name for path in work.iterdir()} <= {FLOAT32, INT8, PARTS, REPLACED}
+        work.is_dir() and {path.name for path in work.iterdir()} <= {FLOAT32, INT8, JOINED, REPLACED}
     ):
         raise InputError(f"'{work}' exists and is not what an interrupted export leaves; remove it")
     restore(work, to)
@@ -173,8 +175,8 @@ class _Source:
         )
 
 
-def _write_graphs(source: _Source, work: Path, texts: Texts | None, int8: bool, on_progress: OnProgress) -> Path:
-    """Write the graphs into the work folder, and return the folder they are in."""
+def _write_parts(source: _Source, work: Path, texts: Texts | None, int8: bool, on_progress: OnProgress) -> Path:
+    """Write the parts of the model into the work folder, and return the folder they are in."""
     folder = work / FLOAT32
     folder.mkdir(parents=True)
     export_graphs(source.model, source.tokenizer, folder, on_progress=named("exporting", on_progress))
@@ -186,6 +188,16 @@ def _write_graphs(source: _Source, work: Path, texts: Texts | None, int8: bool, 
     if source.training is not None:
         shutil.copy(source.training, folder)
     return folder
+
+
+def _joined(source: _Source, parts: Path, policy: Policy | None) -> tuple[Path, LoadedModel]:
+    """Join the parts into one graph with the decisions of a policy, in a folder beside them."""
+    folder = parts.with_name(JOINED)
+    folder.mkdir(exist_ok=True)
+    loaded = join_parts(parts, folder, policy, Texts(random_texts(source.tokenizer, CHECKED_TEXTS)))
+    if source.training is not None:
+        shutil.copy(source.training, folder)
+    return folder, loaded
 
 
 # ---- policy and scores ----------------------------------------------------------------------------------------------
@@ -239,7 +251,8 @@ def _calibrate_again(policy: Policy | None, trace: Trace) -> Policy | None:
     if isinstance(goal, Guarantee) or metric not in METRICS or trace.labels is None:  # then agreement is the score
         metric = None
     allowed = (policy.certificate.trained_on or 0.0) > MOST_TRAINED_ON  # as whoever calibrated the model insisted
-    return calibrate_for(trace, goal, strategy, metric=metric, allow_training_texts=allowed)
+    exits: Exits = "auto" if policy.certificate.exits_chosen_on else policy.exit_layers or "all"
+    return calibrate_for(trace, goal, strategy, metric=metric, exits=exits, allow_training_texts=allowed)
 
 
 def _with_scores(exported: Exported, before: Trace, after: Trace) -> Exported:

@@ -32,7 +32,19 @@ from exitpoll.engine.record import exit_logits
 from exitpoll.engine.runtime import LoadedModel
 from exitpoll.engine.torch_runtime import loaded_model
 from exitpoll.errors import InputError, check_installed
-from exitpoll.export.parts import ContextPart, EmbeddingPart, FullModelPart, HeadPart, LayerPart, Part, tensors_of
+from exitpoll.export.parts import (
+    ContextPart,
+    EmbeddingPart,
+    FullModelPart,
+    HeadPart,
+    LayerPart,
+    Part,
+    ZeroHeadPart,
+    context_of_mask,
+    tensors_of,
+    token_weights,
+)
+from exitpoll.export.simplify import simplify
 from exitpoll.models.fingerprint import fingerprint_of
 from exitpoll.models.folder import TOKENIZER
 from exitpoll.models.model import EarlyExitModel
@@ -44,6 +56,7 @@ if TYPE_CHECKING:
 OPSET = 23  # the first with an operator for attention
 EXAMPLES = ((3, 7), (5, 11))  # (texts, tokens): dimensions that differ between the two are dynamic
 CHECKED_TEXTS = 32  # random texts on which the graphs are compared with the model
+WEIGHTS = "token_weights"  # an input of heads: the weights of tokens in the mean over a text
 TOLERANCE = 1e-3  # of float32 logits, relative to the largest; rounding alone gives 1e-5 or less
 EXPORTER_LOGGERS = ("torch.onnx", "torch.export", "onnxscript", "onnx_ir")
 _EXPORTER_LOCK = threading.Lock()  # log levels and warning filters belong to the process
@@ -92,7 +105,7 @@ def export_graphs(
         if graph is None:
             graph = _translate(spec)
             translated.append((spec, graph))
-        (folder / spec.file).write_bytes(graph.SerializeToString())
+        (folder / spec.file).write_bytes(simplify(graph).SerializeToString())
         on_progress(Progress("exporting", number, len(specs)))
     manifest.save(folder)
     exported = load_exported(folder)
@@ -117,21 +130,23 @@ def random_texts(tokenizer: PreTrainedTokenizerBase, count: int, seed: int = 0) 
     return [tokenizer.decode(generator.choice(vocabulary, size=length)).strip() or "a" for length in lengths]
 
 
-def translate_whole(model: EarlyExitModel, names: Sequence[str]) -> ModelProto:
+def translate_whole(model: EarlyExitModel, names: Sequence[str], exit_number: int | None = None) -> ModelProto:
     """Translate a model without its early exits to one ONNX graph.
 
     Args:
         model: The model.
         names: What the tokenizer returns: input_ids, token_type_ids, …
+        exit_number: The exit at which the graph ends, counted from 0; the last by default.
 
     Returns:
-        A graph from token ids to the last exit's logits.
+        A graph from token ids to that exit's logits.
     """
     model = copy.deepcopy(model).float().cpu()
     columns = [*(name for name in names if name != "attention_mask"), "attention_mask"]
     examples = [_example_tokens(model, columns, *size) for size in EXAMPLES]
     inputs = {name: [tokens[name] for tokens in examples] for name in columns}
-    return _translate(GraphSpec("", FullModelPart(model, columns), inputs, ["logits"]))
+    number = len(model.config.exit_layers) - 1 if exit_number is None else exit_number
+    return _translate(GraphSpec("", FullModelPart(model, columns, number), inputs, ["logits"]))
 
 
 # ---- which graphs ---------------------------------------------------------------------------------------------------
@@ -142,7 +157,10 @@ def _manifest(model: EarlyExitModel, tokenizer: PreTrainedTokenizerBase) -> Mani
     config = model.config
     weight_sets = [model.family.weight_set(config.encoder, index) for index in range(config.exit_layers[-1])]
     native = len(config.exit_layers) - 1 if config.native_head else None
-    heads = [0 if config.shared_head and number != native else number for number in range(len(config.exit_layers))]
+    alone = {native} | ({0} if model.has_exit_zero else set())  # exits that do not share a head with others
+    first = int(model.has_exit_zero)
+    exits = range(len(config.exit_layers))
+    heads = [first if config.shared_head and number not in alone else number for number in exits]
     columns = set(tokenizer("a")) - {"attention_mask"}
     return Manifest(
         precision="float32",
@@ -156,31 +174,35 @@ def _manifest(model: EarlyExitModel, tokenizer: PreTrainedTokenizerBase) -> Mani
         embedding="embedding.onnx",
         context="context.onnx",
         layers=[f"layer-{number + 1:02}.onnx" for number in weight_sets],
-        branches=[0] * len(weight_sets),
         heads=[f"head-{number + 1:02}.onnx" for number in heads],
     )
 
 
 def _graph_specs(model: EarlyExitModel, manifest: Manifest) -> Iterator[GraphSpec]:
     """List the graphs to be written, with two examples of their inputs."""
-    family, encoder = model.family, model.encoder
+    family = model.family
     columns = [*manifest.padding, "attention_mask"]
     examples = [_example_tokens(model, columns, *size) for size in EXAMPLES]
     masks = [tokens["attention_mask"] for tokens in examples]
     with torch.no_grad():
-        hidden = [family.embed(encoder, tokens) for tokens in examples]
-        contexts = [family.context(encoder, states, mask) for states, mask in zip(hidden, masks, strict=True)]
+        hidden = [family.embed(model.encoder, tokens) for tokens in examples]
+        contexts = [context_of_mask(model, mask) for mask in masks]
+        weights = [token_weights(mask) for mask in masks]
     token_inputs = {name: [tokens[name] for tokens in examples] for name in columns}
-    head_inputs = {"hidden": hidden, "mask": masks}
+    head_inputs = {"hidden": hidden, "mask": masks, WEIGHTS: weights}
     shared = {f"context_{number}": pair for number, pair in enumerate(zip(*map(tensors_of, contexts), strict=True))}
     yield GraphSpec(manifest.embedding, EmbeddingPart(model, columns), token_inputs, ["hidden"])
-    yield GraphSpec(manifest.context, ContextPart(model), head_inputs, list(shared))
+    yield GraphSpec(manifest.context, ContextPart(model), {"mask": masks}, [*shared, WEIGHTS])
     for file, index in _first_use(manifest.layers).items():
         number = family.weight_set(model.config.encoder, index)
         layer = LayerPart(model, index, contexts[0])
         yield GraphSpec(file, layer, {"hidden": hidden, **shared}, ["hidden_out"], number)
     for file, number in _first_use(manifest.heads).items():
-        yield GraphSpec(file, HeadPart(model, number), head_inputs, ["logits"], number)
+        if manifest.exit_layers[number] == 0:
+            zero_inputs = {"hidden": hidden, "mask": masks, "input_ids": token_inputs["input_ids"]}
+            yield GraphSpec(file, ZeroHeadPart(model), zero_inputs, ["logits"], number)
+        else:
+            yield GraphSpec(file, HeadPart(model, number), head_inputs, ["logits"], number)
 
 
 def _first_use(files: Sequence[str]) -> dict[str, int]:

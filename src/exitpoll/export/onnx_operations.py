@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
-from exitpoll.export.builder import GraphBuilder
+from exitpoll.export.builder import FLOAT, GraphBuilder
 
-FLOAT = 1  # TensorProto.FLOAT
 LAST = -1  # axis
 
 Shape = tuple[int, ...]  # the axes behind that of the texts
@@ -23,6 +22,7 @@ class Value:
     builder: GraphBuilder
     name: str
     shape: Shape = ()
+    logits: Value | None = None  # what log-probabilities were computed from
 
     def _with(self, operator: str, other: Value | float) -> Value:
         """Add a node on this value and another, or a number."""
@@ -106,7 +106,8 @@ class OnnxOperations:
 
     def log_softmax(self, logits: Value, temperature: float = 1.0) -> Value:
         """Compute log-probabilities over the last axis, of logits divided by a temperature."""
-        return self._node("LogSoftmax", logits / float(temperature), shape=logits.shape, axis=LAST)
+        scaled = logits / float(temperature)
+        return replace(self._node("LogSoftmax", scaled, shape=logits.shape, axis=LAST), logits=scaled)
 
     def binary(self, logits: Value) -> Value:
         """Turn the logits of labels, (texts, labels), into those of no and yes, (texts, labels, 2)."""
@@ -119,7 +120,9 @@ class OnnxOperations:
         return self._node("Squeeze", logits, self.builder.constant([LAST], np.int64), shape=())
 
     def exp(self, values: Value) -> Value:
-        """Compute e^x."""
+        """Compute e^x; of log-probabilities in one node with their logarithm."""
+        if values.logits is not None:
+            return self._node("Softmax", values.logits, shape=values.shape, axis=LAST)
         return self._map("Exp", values)
 
     def log(self, values: Value) -> Value:
@@ -177,22 +180,28 @@ class OnnxOperations:
         """Add a last axis of size 1."""
         return self._node("Unsqueeze", value, self.builder.constant([LAST], np.int64), shape=(*value.shape, 1))
 
+    def number(self, value: float) -> Value:
+        """Return a number, the same for all texts."""
+        return Value(self.builder, self.builder.constant(value, np.float32))
+
+    def sum_of_zeros(self, values: Value) -> Value:
+        """Sum over the last axis, multiplied by 0: 0, or NaN where a value is not finite."""
+        zeros = self.builder.constant(np.zeros(values.shape[-1]), np.float32)
+        return self._node("MatMul", values, zeros, shape=values.shape[:-1])
+
     # ---- several values as one matrix -------------------------------------------------------------------------------
 
-    def pack(self, values: Mapping[str, Value]) -> str:
-        """Put values side by side, (texts, their sizes); `unpack` takes them apart."""
-        columns = [
+    def columns(self, values: Mapping[str, Value]) -> list[str]:
+        """Return every value as a matrix, (texts, its size); `split` takes them apart once they stand side by side."""
+        return [
             value.name if len(value.shape) == 1 else self._reshaped(value.name, (math.prod(value.shape),))
             for value in values.values()
         ]
-        return columns[0] if len(columns) == 1 else self.builder.node("Concat", *columns, axis=1)
 
-    def unpack(self, matrix: str, shapes: Mapping[str, Shape]) -> dict[str, Value]:
-        """Take apart what `pack` has put side by side."""
-        columns = [matrix]
-        if len(shapes) > 1:
-            sizes = self.builder.constant([math.prod(shape) for shape in shapes.values()], np.int64)
-            columns = self.builder.nodes("Split", matrix, sizes, outputs=len(shapes), axis=1)
+    def split(self, matrix: str, skipped: int, shapes: Mapping[str, Shape]) -> dict[str, Value]:
+        """Read values from the columns of a matrix that follow some other columns."""
+        sizes = self.builder.constant([skipped, *(math.prod(shape) for shape in shapes.values())], np.int64)
+        _, *columns = self.builder.nodes("Split", matrix, sizes, outputs=1 + len(shapes), axis=1)
         return {
             name: Value(self.builder, column if len(shape) == 1 else self._reshaped(column, shape), shape)
             for (name, shape), column in zip(shapes.items(), columns, strict=True)

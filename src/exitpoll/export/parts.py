@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
+import torch
 from torch import Tensor, nn
 from torch.utils import _pytree as pytree
 
@@ -57,22 +58,34 @@ class EmbeddingPart(Part):
 
 
 class FullModelPart(EmbeddingPart):
-    """Token ids -> logits of the last exit."""
+    """Token ids -> logits of one exit."""
+
+    def __init__(self, model: EarlyExitModel, columns: Sequence[str], exit_number: int) -> None:
+        """Keep which exit it is.
+
+        Args:
+            model: The model.
+            columns: input_ids, attention_mask, …, in the order of the inputs.
+            exit_number: The exit, counted from 0.
+        """
+        super().__init__(model, columns)
+        self.exit_number = exit_number
 
     def forward(self, *columns: Tensor) -> Tensor:
-        """Run all layers: columns of (texts, tokens) -> (texts, classes)."""
+        """Run all layers below the exit: columns of (texts, tokens) -> (texts, classes)."""
         tokens = self._tokens(columns)
-        *_, (exit_number, hidden) = self.model.walk_exits(tokens)
-        return self.model.logits_at(exit_number, hidden, tokens["attention_mask"])
+        hidden = next(hidden for number, hidden in self.model.walk_exits(tokens) if number == self.exit_number)
+        return self.model.logits_at(self.exit_number, hidden, tokens["attention_mask"], tokens["input_ids"])
 
 
 class ContextPart(Part):
-    """Hidden states and mask -> the tensors that every layer needs beside the hidden states."""
+    """Mask -> the tensors that every layer needs beside the hidden states, and the weights by which heads average."""
 
-    def forward(self, hidden: Tensor, mask: Tensor) -> tuple[Tensor, ...]:
-        """Compute the context once for all layers."""
-        context = self.model.family.context(self.model.encoder, hidden, mask)
-        return tuple(tensor.clone() for tensor in tensors_of(context))  # an input returned as it is loses its name
+    def forward(self, mask: Tensor) -> tuple[Tensor, ...]:
+        """Compute the context once for all layers and heads."""
+        context = context_of_mask(self.model, mask)
+        tensors = [tensor.clone() for tensor in tensors_of(context)]  # an input returned as it is loses its name
+        return (*tensors, token_weights(mask))
 
 
 class LayerPart(Part):
@@ -103,7 +116,7 @@ class LayerPart(Part):
 
 
 class HeadPart(Part):
-    """Hidden states and mask -> logits of one exit."""
+    """Hidden states, mask and weights of tokens -> logits of one exit."""
 
     def __init__(self, model: EarlyExitModel, exit_number: int) -> None:
         """Keep which exit it is.
@@ -115,9 +128,43 @@ class HeadPart(Part):
         super().__init__(model)
         self.exit_number = exit_number
 
-    def forward(self, hidden: Tensor, mask: Tensor) -> Tensor:
+    def forward(self, hidden: Tensor, mask: Tensor, weights: Tensor) -> Tensor:
         """Compute the logits: (texts, tokens, width) -> (texts, classes)."""
-        return self.model.logits_at(self.exit_number, self.model.family.read(self.model.encoder, hidden), mask)
+        read = self.model.family.read(self.model.encoder, hidden)
+        if self.model.config.pooling != "mean" or self.model.is_native(self.exit_number):
+            return self.model.logits_at(self.exit_number, read, mask)
+        return self.model.head_at(self.exit_number)(torch.bmm(weights, read).squeeze(1))
+
+
+class ZeroHeadPart(Part):
+    """Embeddings, mask and token ids -> logits of exit 0, before the first layer."""
+
+    def forward(self, hidden: Tensor, mask: Tensor, input_ids: Tensor) -> Tensor:
+        """Compute the logits: (texts, tokens, width) -> (texts, classes)."""
+        return self.model.logits_at_zero(hidden, mask, input_ids)
+
+
+def context_of_mask(model: EarlyExitModel, mask: Tensor) -> Context:
+    """Return what layers need beside the hidden states, of which only the mask and the number of tokens count.
+
+    Args:
+        model: The model.
+        mask: (texts, tokens)
+
+    Returns:
+        The context; a mask for attention alone, (texts, 1, tokens, tokens), is made by two nodes instead of fifty.
+    """
+    context = model.family.context(model.encoder, mask.to(torch.float32).unsqueeze(-1), mask)
+    attention = context.get("mask")
+    if len(context) == 1 and isinstance(attention, Tensor) and attention.dtype == torch.bool:
+        return {"mask": mask.to(torch.bool)[:, None, None, :].expand_as(attention)}
+    return context
+
+
+def token_weights(mask: Tensor) -> Tensor:
+    """Return the weights of the tokens in the mean over a text: (texts, tokens) -> (texts, 1, tokens)."""
+    row_mask = mask.to(torch.float32).unsqueeze(1)
+    return row_mask / row_mask.sum(dim=2, keepdim=True)
 
 
 def tensors_of(context: Context) -> list[Tensor]:

@@ -22,9 +22,11 @@ from exitpoll.data.batching import batches, lengths_of, pick
 from exitpoll.data.progress import OnProgress, Progress, ignore
 from exitpoll.data.splits import Texts
 from exitpoll.engine.manifest import Manifest
-from exitpoll.engine.onnx_runtime import OnnxRuntime, load_exported
+from exitpoll.engine.onnx_parts import OnnxParts
+from exitpoll.engine.onnx_runtime import load_exported
 from exitpoll.engine.runtime import LoadedModel
 from exitpoll.errors import InputError
+from exitpoll.export.simplify import fold_constants
 from exitpoll.models.folder import TOKENIZER
 
 if TYPE_CHECKING:
@@ -57,7 +59,7 @@ def quantize(source: Path, folder: Path, texts: Texts, *, on_progress: OnProgres
         (folder / file).write_bytes(observer.quantized().SerializeToString())
     for file in (TOKENIZER, manifest.embedding, manifest.context):
         shutil.copy(source / file, folder / file)
-    replace(manifest, precision="int8").save(folder)
+    replace(manifest, precision="int8", parts={}).save(folder)
     return load_exported(folder)
 
 
@@ -71,19 +73,12 @@ def with_int8_weights(path: Path) -> ModelProto:
         A graph with dynamic quantization: activations are scaled by the values in a tensor.
     """
     import onnx
-    from onnxruntime import GraphOptimizationLevel, InferenceSession, SessionOptions
     from onnxruntime.quantization import QuantType, quantize_dynamic
 
+    graph = fold_constants(onnx.load(path))
+    _mark_as_preprocessed(graph)
     with tempfile.TemporaryDirectory() as scratch:
-        folded, quantized = f"{scratch}/folded.onnx", f"{scratch}/quantized.onnx"
-        options = SessionOptions()
-        options.log_severity_level = 3  # errors
-        options.graph_optimization_level = GraphOptimizationLevel.ORT_ENABLE_BASIC
-        options.optimized_model_filepath = folded
-        InferenceSession(str(path), options, providers=["CPUExecutionProvider"])
-        graph = onnx.load(folded)
-        del graph.graph.value_info[:]  # the quantizer would keep these shapes for tensors that it changes
-        _mark_as_preprocessed(graph)
+        quantized = f"{scratch}/quantized.onnx"
         quantize_dynamic(
             graph,
             quantized,
@@ -157,15 +152,17 @@ def _observe(
 ) -> None:
     """Run texts through all layers and heads, and let the observers see the inputs of their graphs."""
     runtime, tokens, done = loaded.runtime, loaded.tokenize(texts), 0
-    assert isinstance(runtime, OnnxRuntime)
+    assert isinstance(runtime, OnnxParts)
     heads = dict(zip(manifest.exit_layers, manifest.heads, strict=True))  # by layer
     for rows in batches(lengths_of(tokens), BATCH_SIZE):
         state = runtime.embed(pick(tokens, rows))
+        if 0 in heads:
+            observers[heads[0]].observe({"hidden": state.hidden, **state.context})
         for layer, file in enumerate(manifest.layers, start=1):
             observers[file].observe({"hidden": state.hidden, **state.context})
             state = runtime.advance(state, [layer])
             if layer in heads:
-                observers[heads[layer]].observe({"hidden": state.hidden, "mask": state.mask})
+                observers[heads[layer]].observe({"hidden": state.hidden, **state.context})
         done += len(rows)
         on_progress(Progress("measuring ranges", done, len(texts)))
 

@@ -1,265 +1,276 @@
-"""One ONNX file that exits by itself: it runs only the layers that its texts need, without exitpoll.
+"""A whole model as one ONNX graph that exits by itself: it runs only the layers that its texts need.
 
-Behind every exit there is an `If` node: where a text stays, its branch picks the rows of the texts that stay, runs the
-layers up to the next exit and puts the new results in place of the old. The branches follow one another and are not
-nested, and weights belong to the outermost graph: so ONNX Runtime keeps every weight once, and prepacks it. The levels
-that scores must reach and the most layers to run are inputs, with the policy's as defaults.
+Between two exits that the policy asks there is an `If` node: where texts stay, its branch picks their rows, runs the
+layers up to the next of these exits, asks its head and decides. The branches follow one another and are not nested, and
+weights belong to the outermost graph: so ONNX Runtime keeps every weight once, and prepacks it. Every node takes time,
+so a branch that is not taken has one, and what texts were answered is put together once, at the end.
+
+The levels that scores must reach and the most layers to run are inputs with the policy's as defaults. The engine uses
+more inputs, with which a call starts behind an exit and stops at one, or where too few texts stay.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import numpy as np
-from numpy.typing import NDArray
 
 from exitpoll.decide.incremental import take_step
-from exitpoll.decide.metrics import MULTI_LABEL, REGRESSION
+from exitpoll.decide.metrics import MULTI_LABEL
 from exitpoll.decide.policy import Policy
 from exitpoll.decide.steps import Step
+from exitpoll.decide.strategies import STATIC
+from exitpoll.engine.exit_graph import Inputs, Outputs, asked_by, depth_cap, levels_at, stops_of
 from exitpoll.engine.manifest import Manifest
-from exitpoll.export.builder import GraphBuilder
-from exitpoll.export.onnx_operations import FLOAT, OnnxOperations, Shape, Value
+from exitpoll.export.answers import Columns, Stage, answer_at, name_outputs, output_types
+from exitpoll.export.builder import BOOL, FLOAT, INT64, GraphBuilder, tensor_type
+from exitpoll.export.onnx_operations import OnnxOperations, Shape, Value
 
 if TYPE_CHECKING:
     from onnx import ModelProto, ValueInfoProto
 
-INT64, BOOL = 7, 9  # data types of ONNX
-HISTORY = "history"  # the logits so far
-POISON = "poison"  # 0 while all logits are finite, else NaN, which reaches no level
-
-
-@dataclass(frozen=True)
-class Stage:
-    """What goes from one exit to the next: names of tensors."""
-
-    hidden: str  # (texts inside, tokens, width)
-    rows: str | None  # (texts inside,) their rows in the input; None for all
-    carried: str  # (texts inside, columns): what the strategy remembers, logits so far
-    shapes: Mapping[str, Shape]  # of what is carried
-    stays: str  # (texts inside,) which of them stay; undefined behind the last exit
-    any_stays: str  # () whether one does
-    results: str  # (texts, width) of all texts: answer, exit number, logits
+MANY = 1 << 40  # more texts than there are
 
 
 class SelfExitingGraph:
     """A self-exiting graph under construction."""
 
-    def __init__(self, folder: Path, manifest: Manifest, policy: Policy) -> None:
+    def __init__(self, folder: Path, manifest: Manifest, policy: Policy, stops: Sequence[int] | None = None) -> None:
         """Prepare to join the graphs of an export.
 
         Args:
-            folder: An export whose layers are separate files.
+            folder: An export whose parts are separate files.
             manifest: How its files go together.
             policy: When to exit.
+            stops: The numbers of the exits at which a call may stop: those that the policy asks, and the last, by
+                default.
         """
-        self.folder, self.manifest, self.policy = folder, manifest, policy
+        self.folder, self.manifest = folder, manifest
+        self.stops = list(stops or stops_of(policy, manifest.exit_layers))
+        self.asked = asked_by(policy, manifest.exit_layers)
+        # Where no text exits early the head answers, whatever the strategy.
+        self.policy = policy if policy.threshold is not None else replace(policy, strategy=STATIC, settings={})
         self.builder = GraphBuilder()
         self.ops = OnnxOperations(self.builder)
         self.classes, self.exits = len(manifest.label_names), len(manifest.exit_layers)
-        self.answer_shape: Shape = (self.classes,) if policy.problem_type == MULTI_LABEL else ()
+        self.columns = Columns(self.classes if policy.problem_type == MULTI_LABEL else 1, self.classes)
         self.models: dict[str, ModelProto] = {}
-        self.context: dict[str, str] = {}  # the other inputs of layers, by name
-        self.per_text: set[str] = set()  # those that have a row for every text
+        self.context: dict[str, str] = {}  # what layers and heads need beside the hidden states, by name
+        self.per_text: set[str] = set()  # what of it has a row for every text
+        self.remembered = self._remembered()
+        self.columns.remembered = sum(int(np.prod(shape)) for shape in self.remembered.values())
+        self.tokens = [*manifest.padding, "attention_mask"]
+
+    def _remembered(self) -> dict[str, Shape]:
+        """Return what the strategy remembers from exit to exit, and its shapes: the same at every exit."""
+        scratch = GraphBuilder()
+        logits, policy = Value(scratch, "logits", (self.classes,)), self.policy
+        step = take_step(OnnxOperations(scratch), policy.strategy, logits, {}, 0, policy.settings, policy.problem_type)
+        return {name: value.shape for name, value in step.memory.items()}
 
     def build(self) -> ModelProto:
         """Return the graph."""
-        from onnx import helper
+        self._compute_context()
+        self._prepare_inputs()
+        stages: list[Stage] = []
+        for number in self.stops:
+            stages.append(self._add_stage(number, stages[-1] if stages else None))
+        name_outputs(self.builder, stages, self.texts, self.columns, self.manifest)
+        outputs = output_types(self.columns, self.manifest, self.stops)
+        return self.builder.build("exitpoll", self._input_types(), outputs)
 
-        builder, columns = self.builder, [*self.manifest.padding, "attention_mask"]
-        [hidden] = self._inline(self.manifest.embedding, {name: name for name in columns})
-        self._compute_context(hidden)
-        self.levels = builder.nodes("Split", "levels", outputs=self.exits, axis=0, num_outputs=self.exits)
-        stage = self._run_to_exit(0, hidden, None, {})
-        for number in range(1, self.exits):
-            stage = self._continue(number, stage)
-        self._name_outputs(stage.results)
-        builder.initializer("levels", self.policy.levels(self.exits).astype(np.float32))
-        most = self.policy.max_depth or self.manifest.exit_layers[-1]
-        builder.initializer("max_depth", np.array(most, dtype=np.int64))
-        inputs = [helper.make_tensor_value_info(name, INT64, ["texts", "tokens"]) for name in columns]
-        inputs.append(helper.make_tensor_value_info("levels", FLOAT, [self.exits]))
-        inputs.append(helper.make_tensor_value_info("max_depth", INT64, []))
-        return builder.build("exitpoll", inputs, self._output_types())
+    # ---- inputs -----------------------------------------------------------------------------------------------------
+
+    def _input_types(self) -> list[ValueInfoProto]:
+        """Return the inputs: tokens, and those with default values."""
+        tokens = [tensor_type(name, INT64, ["texts", "tokens"]) for name in self.tokens]
+        width = self.columns.width
+        defaults: dict[Inputs, tuple[int, object, list[int | None]]] = {
+            Inputs.LEVELS: (FLOAT, levels_at(self.policy, self.manifest.exit_layers), [self.exits]),
+            Inputs.MAX_DEPTH: (INT64, depth_cap(self.policy, self.manifest.exit_layers), []),
+            Inputs.WITH_LOGITS: (BOOL, False, []),
+            Inputs.FIRST: (INT64, 0, []),
+            Inputs.LAST: (INT64, self.exits - 1, []),
+            Inputs.ENOUGH: (INT64, 1, []),
+            Inputs.HIDDEN: (FLOAT, np.zeros((0, 0, 0), np.float32), [None, None, None]),
+            Inputs.NOTES: (FLOAT, np.zeros((0, width), np.float32), [None, width]),
+        }
+        for name, (_, value, _) in defaults.items():
+            self.builder.initializer(str(name), np.asarray(value))
+        return tokens + [tensor_type(str(name), kind, shape) for name, (kind, _, shape) in defaults.items()]
+
+    def _prepare_inputs(self) -> None:
+        """Turn the inputs that say where to leave and to stop into vectors with an entry for every exit."""
+        node, constant = self.builder.node, self.builder.constant
+        self.texts = node("Shape", "attention_mask", start=0, end=1)  # (1,)
+        self.all_rows = node("Range", constant(0), node("Squeeze", self.texts), constant(1))  # (texts,)
+        stops = node("GreaterOrEqual", constant(np.arange(self.exits)), str(Inputs.LAST))
+        self.enough = node("Where", stops, constant(MANY), str(Inputs.ENOUGH))  # (exits,)
+        layers = [*(self.manifest.exit_layers[number] for number in self.asked), MANY]
+        following = [next(after for after in layers if after > layer) for layer in self.manifest.exit_layers]
+        may_stay = node("GreaterOrEqual", str(Inputs.MAX_DEPTH), constant(following))
+        self.levels = node("Where", may_stay, str(Inputs.LEVELS), constant(-np.inf, np.float32))  # (exits,)
+
+    def _compute_context(self) -> None:
+        """Compute what layers and heads need beside the hidden states, and note what has a row for every text."""
+        names = self._inline(self.manifest.context, {"mask": "attention_mask"})
+        outputs = self.models[self.manifest.context].graph.output
+        self.context = {"mask": "attention_mask", "input_ids": "input_ids"} | {
+            value.name: name for value, name in zip(outputs, names, strict=True)
+        }
+        batched = (value for value in outputs if value.type.tensor_type.shape.dim[0].dim_param == "texts")
+        self.per_text = {"mask", "input_ids", *(value.name for value in batched)}
 
     def _inline(self, file: str, inputs: Mapping[str, str]) -> list[str]:
         """Put a graph of the export into the file."""
+        return self.builder.inline(self._model(file), inputs, file.removesuffix(".onnx"))
+
+    def _model(self, file: str) -> ModelProto:
+        """Load a graph of the export."""
         import onnx
 
         if file not in self.models:
             self.models[file] = onnx.load(self.folder / file)
-        return self.builder.inline(self.models[file], inputs, file.removesuffix(".onnx"))
-
-    def _compute_context(self, hidden: str) -> None:
-        """Compute what layers need beside the hidden states, and note what of it has a row for every text."""
-        names = self._inline(self.manifest.context, {"hidden": hidden, "mask": "attention_mask"})
-        for value, name in zip(self.models[self.manifest.context].graph.output, names, strict=True):
-            self.context[value.name] = name
-            if value.type.tensor_type.shape.dim[0].dim_param == "texts":
-                self.per_text.add(value.name)
+        return self.models[file]
 
     # ---- from exit to exit ------------------------------------------------------------------------------------------
 
-    def _continue(self, number: int, stage: Stage) -> Stage:
-        """Add the branch to the next exit, which runs where a text stays."""
-        kinds = [(FLOAT, 3), (INT64, 1), (FLOAT, 2), (BOOL, 1), (BOOL, 0), (FLOAT, 2)]
-        choice = self.builder.choose(stage.any_stays, [_tensor_type(*kind) for kind in kinds])
+    def _add_stage(self, number: int, before: Stage | None) -> Stage:
+        """Add the branch up to an exit, which is taken where texts go on, or start behind the exit before."""
+        goes_on = self._starts_at(0) if before is None else before.goes_on
+        passed = range(0 if before is None else before.number + 1, number)  # exits on the way that nobody asks
+        # Hidden states and notes are outputs of the whole graph too, under these names.
+        kinds = [
+            tensor_type(Outputs.hidden_at(number), FLOAT, [None] * 3),
+            tensor_type("", INT64, [None]),
+            tensor_type(Outputs.notes_at(number), FLOAT, [None] * 2),
+            tensor_type("", INT64, [None]),
+            *(tensor_type("", FLOAT, [None] * 2) for _ in passed),
+            tensor_type("", BOOL, []),
+        ]
+        choice = self.builder.choose(goes_on, kinds)
         with choice.branch(True) as outputs:
-            later = self._run_branch(number, stage)
-            assert later.rows is not None
-            outputs += [later.hidden, later.rows, later.carried, later.stays, later.any_stays, later.results]
+            later = self._start(passed, number) if before is None else self._continue(passed, number, before)
+            outputs += [later.hidden, later.rows, later.notes, later.stays, *later.passed, later.goes_on]
         with choice.branch(False) as outputs:
-            empty: list[NDArray] = [
-                np.zeros((0, 0, 0), np.float32),
-                np.zeros(0, np.int64),
-                np.zeros((0, 0), np.float32),
-            ]
-            empty += [np.zeros(0, np.bool_), np.array(False)]
-            outputs += [*map(self.builder.constant, empty), stage.results]
-        hidden, rows, carried, stays, any_stays, results = choice.names
-        return Stage(hidden, rows, carried, later.shapes, stays, any_stays, results)
+            shapes = [(0, 0, 0), (0,), (0, self.columns.width), (0,), *[(0, self.classes)] * len(passed)]
+            types = [np.float32, np.int64, np.float32, np.int64, *[np.float32] * len(passed)]
+            outputs += [self.builder.local_constant(np.zeros(*empty)) for empty in zip(shapes, types, strict=True)]
+            outputs.append(self._starts_at(number + 1))
+        hidden, rows, notes, stays, *logits_passed, stays_on = choice.names
+        return Stage(number, hidden, rows, notes, stays, stays_on, logits_passed)
 
-    def _run_branch(self, number: int, stage: Stage) -> Stage:
-        """Pick the texts that stay, run them to the next exit, and put their results in place of the old."""
-        builder = self.builder
-        inside = builder.node("Squeeze", builder.node("NonZero", stage.stays), builder.constant([0], np.int64))
-        rows = inside if stage.rows is None else self._pick(stage.rows, inside)
-        remembered = self.ops.unpack(self._pick(stage.carried, inside), stage.shapes)
-        later = self._run_to_exit(number, self._pick(stage.hidden, inside), rows, remembered)
-        places = builder.node("Unsqueeze", rows, builder.constant([1], np.int64))
-        results = builder.node("ScatterND", stage.results, places, later.results)
-        return Stage(later.hidden, rows, later.carried, later.shapes, later.stays, later.any_stays, results)
+    def _starts_at(self, number: int) -> str:
+        """Return whether the texts of this call start before the layers that lead to an exit, ()."""
+        return self.builder.node("Equal", str(Inputs.FIRST), self.builder.constant(number))
 
-    def _run_to_exit(self, number: int, hidden: str, rows: str | None, remembered: Mapping[str, Value]) -> Stage:
-        """Add the layers up to an exit, its head and its decision; the results are of the texts inside."""
-        hidden = self._run_layers(number, hidden, rows)
-        mask = "attention_mask" if rows is None else self._pick("attention_mask", rows)
-        [name] = self._inline(self.manifest.heads[number], {"hidden": hidden, "mask": mask})
-        logits, memory = Value(self.builder, name, (self.classes,)), dict(remembered)
-        history, poison = memory.pop(HISTORY, None), memory.pop(POISON, None)
-        step = take_step(
-            self.ops, self.policy.strategy, logits, memory, number, self.policy.settings, self.policy.problem_type
-        )
-        nothing = self.ops.sum(logits * 0.0)
-        poison = nothing if poison is None else poison + nothing
-        history = logits if history is None else self._joined(history, logits)
-        score = step.score + poison
-        kept = {**step.memory, HISTORY: history, POISON: poison}
-        carried, shapes = self.ops.pack(kept), {name: value.shape for name, value in kept.items()}
-        results = self._results(number, logits, step, score, history)
-        return Stage(hidden, rows, carried, shapes, *self._stays(number, score), results)
+    def _start(self, passed: Sequence[int], number: int) -> Stage:
+        """Embed all texts and run them to the first exit."""
+        [hidden] = self._inline(self.manifest.embedding, {name: name for name in self.tokens})
+        return self._run_to_exit(passed, number, hidden, self.all_rows, None)
 
-    def _run_layers(self, number: int, hidden: str, rows: str | None) -> str:
-        """Add the layers from the exit before."""
-        context = {
-            name: value if rows is None or name not in self.per_text else self._pick(value, rows)
-            for name, value in self.context.items()
-        }
-        layers = self.manifest.exit_layers
-        for layer in range(layers[number - 1] if number else 0, layers[number]):
-            [hidden] = self._inline(self.manifest.layers[layer], {"hidden": hidden, **context})
-        return hidden
+    def _continue(self, passed: Sequence[int], number: int, before: Stage) -> Stage:
+        """Pick the texts that stay, or take those that start here, and run them to the next exit."""
+        entering, inside = [str(Inputs.HIDDEN), self.all_rows], [before.hidden, before.rows]
+        kinds = [tensor_type("", FLOAT, [None] * 3), tensor_type("", INT64, [None])]
+        if self.remembered:
+            entering, inside = [*entering, str(Inputs.NOTES)], [*inside, before.notes]
+            kinds.append(tensor_type("", FLOAT, [None] * 2))
+        choice = self.builder.choose(self._starts_at(before.number + 1), kinds)
+        with choice.branch(True) as outputs:
+            outputs += entering
+        with choice.branch(False) as outputs:
+            outputs += [self._pick(name, before.stays) for name in inside]
+        hidden, rows, *notes = choice.names
+        return self._run_to_exit(passed, number, hidden, rows, notes[0] if notes else None)
 
-    def _stays(self, number: int, score: Value) -> tuple[str, str]:
-        """Return which texts stay, because their score is too low and more layers are allowed, and whether one does."""
-        node = self.builder.node
-        if number == self.exits - 1:
-            return self.builder.constant(np.zeros(0, np.bool_)), self.builder.constant(np.bool_(False))
-        following = self.builder.constant(self.manifest.exit_layers[number + 1], np.int64)
-        allowed = node("GreaterOrEqual", "max_depth", following)
-        low = node("Not", node("GreaterOrEqual", score.name, self.levels[number]))  # NaN is low
-        stays = node("And", low, allowed)
-        highest = node("ReduceMax", node("Cast", stays, to=FLOAT), keepdims=0)
-        return stays, node("Cast", highest, to=BOOL)
+    def _run_to_exit(self, passed: Sequence[int], number: int, hidden: str, rows: str, notes: str | None) -> Stage:
+        """Add the layers up to an exit, and its head and decision, or nothing more where the policy does not ask it."""
+        layers, picked, logits_passed = self.manifest.exit_layers, dict[str, str](), list[str]()
+        for on_way in (*passed, number):
+            for layer in range(layers[on_way - 1] if on_way else 0, layers[on_way]):
+                hidden = self._inline_with(self.manifest.layers[layer], hidden, rows, picked)
+            if on_way != number:
+                logits_passed.append(self._logits_if_wanted(on_way, hidden, rows))
+        if number not in self.asked:
+            return replace(self._pass_by(number, hidden, rows, notes), passed=logits_passed)
+        name = self._inline_with(self.manifest.heads[number], hidden, rows, picked)
+        logits, policy = Value(self.builder, name, (self.classes,)), self.policy
+        memory = {} if notes is None else self.ops.split(notes, self.columns.results, self.remembered)
+        place = self.asked.index(number)  # among the exits that the policy asks
+        step = take_step(self.ops, policy.strategy, logits, memory, place, policy.settings, policy.problem_type)
+        leaves, fired = self._leaves(number, logits, step)
+        answer = answer_at(self.ops, policy, fired, logits, step)
+        left_at = self.ops.where(leaves, self.ops.number(number + 1.0), self.ops.number(0.0))
+        columns = {"left_at": left_at, "answer": answer, "logits": logits, **step.memory}
+        written = self.builder.node("Concat", *self.ops.columns(columns), axis=1)
+        return Stage(number, hidden, rows, written, *self._stays(number, leaves), logits_passed)
+
+    def _logits_if_wanted(self, number: int, hidden: str, rows: str) -> str:
+        """Ask the head of an exit that texts pass, if the logits of all exits are wanted: (texts or none, classes)."""
+        choice = self.builder.choose(str(Inputs.WITH_LOGITS), [tensor_type("", FLOAT, [None] * 2)])
+        with choice.branch(True) as outputs:
+            outputs.append(self._inline_with(self.manifest.heads[number], hidden, rows, {}))
+        with choice.branch(False) as outputs:
+            outputs.append(self.builder.local_constant(np.zeros((0, self.classes), np.float32)))
+        return choice.names[0]
+
+    def _pass_by(self, number: int, hidden: str, rows: str, notes: str | None) -> Stage:
+        """Leave all texts inside; the head is asked only if the logits of all exits are wanted."""
+        node, constant = self.builder.node, self.builder.constant
+        texts = node("Shape", rows)
+        choice = self.builder.choose(str(Inputs.WITH_LOGITS), [tensor_type("", FLOAT, [None] * 2)])
+        with choice.branch(True) as outputs:
+            logits = self._inline_with(self.manifest.heads[number], hidden, rows, {})
+            shapes = [(1 + self.columns.answer,), (self.columns.remembered,)]
+            before, behind = (
+                self.builder.filled(node("Concat", texts, constant(shape), axis=0), 0.0) for shape in shapes
+            )
+            if notes is not None:
+                sizes = constant([self.columns.results, self.columns.remembered])
+                behind = self.builder.nodes("Split", notes, sizes, outputs=2, axis=1)[1]
+            outputs.append(node("Concat", before, logits, behind, axis=1))
+        with choice.branch(False) as outputs:
+            nothing = node("Concat", texts, constant([self.columns.width]), axis=0)
+            outputs.append(self.builder.filled(nothing, 0.0) if notes is None else notes)
+        count = node("Squeeze", texts)  # ()
+        everyone = node("Range", constant(0), count, constant(1))
+        goes_on = node("GreaterOrEqual", count, self._at(self.enough, number))
+        return Stage(number, hidden, rows, choice.names[0], everyone, goes_on)
+
+    def _inline_with(self, file: str, hidden: str, rows: str, picked: dict[str, str]) -> str:
+        """Put a layer or a head into the file, with the rows of what it needs beside the hidden states."""
+        needed = {name for node in self._model(file).graph.node for name in node.input} & self.context.keys()
+        for name in sorted(needed - picked.keys()):
+            batched = name in self.per_text and rows != self.all_rows
+            picked[name] = self._pick(self.context[name], rows) if batched else self.context[name]
+        [output] = self._inline(file, {"hidden": hidden, **{name: picked[name] for name in needed}})
+        return output
 
     def _pick(self, name: str, rows: str) -> str:
         """Pick rows."""
         return self.builder.node("Gather", name, rows, axis=0)
 
-    def _joined(self, first: Value, second: Value) -> Value:
-        """Put two matrices side by side."""
-        name = self.builder.node("Concat", first.name, second.name, axis=1)
-        return Value(self.builder, name, (first.shape[0] + second.shape[0],))
+    def _at(self, vector: str, number: int) -> str:
+        """Return the entry of a vector for one exit, ()."""
+        return self.builder.node("Gather", vector, self.builder.constant(number))
 
-    # ---- results ----------------------------------------------------------------------------------------------------
+    # ---- decisions --------------------------------------------------------------------------------------------------
 
-    def _results(self, number: int, logits: Value, step: Step, score: Value, history: Value) -> str:
-        """Return the results of the texts here as if all left here: answer, exit number, logits, (texts, width)."""
-        answer = self._answer(number, logits, step, score)
-        if not self.answer_shape:
-            answer = self.builder.node("Unsqueeze", answer, self.builder.constant([1], np.int64))
-        with_exit = self._pad(answer, 1, float(number))
-        missing = (self.exits - 1 - number) * self.classes
-        complete = self._pad(history.name, missing, np.nan) if missing else history.name
-        return self.builder.node("Concat", with_exit, complete, axis=1)
+    def _leaves(self, number: int, logits: Value, step: Step) -> tuple[Value, Value]:
+        """Return which texts leave, and which of them because of their score; the last exit is for all."""
+        score = step.score + self.ops.sum_of_zeros(logits)  # NaN where logits are not finite, which reaches no level
+        fired = score >= Value(self.builder, self._at(str(Inputs.LEVELS), number))
+        if number == self.exits - 1:
+            everyone = self.builder.filled(self.builder.node("Shape", score.name), True)
+            return Value(self.builder, everyone), fired
+        return score >= Value(self.builder, self._at(self.levels, number)), fired
 
-    def _answer(self, number: int, logits: Value, step: Step, score: Value) -> str:
-        """Return the answers at an exit: the strategy's or the head's, as the policy says."""
-        policy = self.policy
-        falls_back = policy.fallback if policy.threshold is not None else "head"
-        if policy.answer == falls_back == "strategy":
-            return step.answer.name
-        by_head = self._answer_of_head(logits)
-        if policy.answer == falls_back:
-            return by_head.name
-        fired = Value(self.builder, self.builder.node("GreaterOrEqual", score.name, self.levels[number]))
-        chosen = (step.answer, by_head) if policy.answer == "strategy" else (by_head, step.answer)
-        return self.ops.where(fired, *chosen).name
-
-    def _answer_of_head(self, logits: Value) -> Value:
-        """Return the answers of a head."""
-        if self.policy.problem_type == REGRESSION:
-            return self.ops.value(logits)
-        if self.policy.problem_type == MULTI_LABEL:
-            return self.ops.argmax(self.ops.binary(logits))
-        return self.ops.argmax(logits)
-
-    def _pad(self, matrix: str, columns: int, value: float) -> str:
-        """Append columns of one value to a matrix."""
-        pads = self.builder.constant([0, 0, 0, columns], np.int64)
-        return self.builder.node("Pad", matrix, pads, self.builder.constant(value, np.float32))
-
-    # ---- outputs ----------------------------------------------------------------------------------------------------
-
-    def _name_outputs(self, results: str) -> None:
-        """Turn results into the outputs of the file: label, probability, depth, logits."""
-        node, constant = self.builder.node, self.builder.constant
-        sizes = constant([self.classes if self.answer_shape else 1, 1, self.exits * self.classes], np.int64)
-        answer, number, flat = self.builder.nodes("Split", results, sizes, outputs=3, axis=1)
-        place = node("Cast", number, to=INT64)  # (texts, 1)
-        first = constant([1], np.int64)
-        depth = node("Gather", constant(self.manifest.exit_layers, np.int64), node("Squeeze", place, first))
-        logits = node("Reshape", flat, constant([-1, self.exits, self.classes], np.int64))
-        at_exit = node("GatherND", logits, place, batch_dims=1)  # (texts, classes)
-        outputs = {"depth": depth, "logits": logits}
-        if self.policy.problem_type == REGRESSION:
-            outputs["value"] = node("Squeeze", answer, first)
-        else:
-            label = node("Cast", answer, to=INT64)
-            several = bool(self.answer_shape)
-            p = node("Sigmoid", at_exit) if several else node("Softmax", at_exit, axis=-1)
-            outputs["label"] = label if several else node("Squeeze", label, first)
-            outputs["probability"] = p if several else node("GatherND", p, label, batch_dims=1)
-        for name, value in outputs.items():
-            self.builder.graph.node.add(op_type="Identity", name=name, input=[value], output=[name])
-
-    def _output_types(self) -> list[ValueInfoProto]:
-        """Return the names and types of the outputs."""
-        from onnx import helper
-
-        answer: Sequence[str | int] = ["texts", *self.answer_shape]
-        kinds: dict[str, tuple[int, Sequence[str | int]]] = {"value": (FLOAT, answer)}
-        if self.policy.problem_type != REGRESSION:
-            kinds = {"label": (INT64, answer), "probability": (FLOAT, answer)}
-        kinds |= {"depth": (INT64, ["texts"]), "logits": (FLOAT, ["texts", self.exits, self.classes])}
-        return [helper.make_tensor_value_info(name, *kind) for name, kind in kinds.items()]
-
-
-def _tensor_type(kind: int, axes: int) -> ValueInfoProto:
-    """Return the type of a tensor of any size."""
-    from onnx import helper
-
-    return helper.make_tensor_value_info("", kind, [None] * axes)
+    def _stays(self, number: int, leaves: Value) -> tuple[str, str]:
+        """Return the places of the texts that stay, and whether these are enough to go on."""
+        node = self.builder.node
+        places = node("Reshape", node("NonZero", node("Not", leaves.name)), self.builder.constant([-1]))
+        return places, node("GreaterOrEqual", node("Size", places), self._at(self.enough, number))

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
-from typing import Any, ClassVar
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, ClassVar, SupportsIndex
 
 from transformers import AutoConfig, PreTrainedConfig
 from transformers.configuration_utils import SubConfigSpec
@@ -12,7 +12,8 @@ from transformers.configuration_utils import SubConfigSpec
 from exitpoll.decide.metrics import PROBLEM_TYPES, REGRESSION, SINGLE_LABEL
 from exitpoll.errors import InputError
 
-POOLINGS = ("mean", "first", "pooler")
+POOLINGS = ("mean", "first", "pooler", "attention")
+EXIT_ZERO = ("embeddings", "ngrams")  # what the head at exit 0 reads
 
 
 class ExitConfig(PreTrainedConfig):
@@ -20,15 +21,21 @@ class ExitConfig(PreTrainedConfig):
 
     Args:
         encoder: The configuration of the encoder.
-        exit_layers: The layers, counted from 1, after which a text may exit; all layers by default.
+        exit_layers: The layers, counted from 1, after which a text may exit; all layers by default. 0 is an exit before
+            the first layer.
         head: "mlp" (one hidden layer, as in the paper) or "linear".
         shared_head: Use one head for all exits.
         native_head: Use the classification head of transformers at the last exit.
-        pooling: What a head reads: the "mean" of the tokens, the "first" token, or the encoder's own "pooler".
+        pooling: What a head reads: the "mean" of the tokens, the "first" token, the encoder's own "pooler", or a mean
+            weighted by "attention" with a query of its own, which is learned.
         head_dropout: Dropout before the last linear layer of a head.
         max_length: Maximum length of a text, in tokens.
         layer_drop: Probability of skipping a layer in training (LayerDrop, Fan et al., 2020).
         problem_type: As in transformers; by default regression for one label, else single-label classification.
+        exit_zero: What the head at exit 0 reads: the "embeddings" that enter the first layer, pooled by mean, maximum
+            and minimum, or in addition "ngrams" of one and two token ids. It adds 0 to the exits; with 0 among the
+            exits, the default is "embeddings".
+        ngram_buckets: Rows of the n-gram table that pairs of token ids share, by a hash.
     """
 
     model_type = "exitpoll"
@@ -46,6 +53,8 @@ class ExitConfig(PreTrainedConfig):
     max_length: int = 128
     layer_drop: float = 0.0
     problem_type: str | None = None
+    exit_zero: str | None = None
+    ngram_buckets: int = 2**16
 
     def __post_init__(self, **kwargs: object) -> None:
         """Fill in the defaults and refuse what cannot be built."""
@@ -59,6 +68,7 @@ class ExitConfig(PreTrainedConfig):
             self.problem_type = REGRESSION if self.num_labels == 1 else SINGLE_LABEL
         if self.exit_layers is None:
             self.exit_layers = list(range(1, depth + 1))
+        self._settle_exit_zero()
         _check_choice("head", self.head, tuple(HEADS))
         _check_choice("pooling", self.pooling, POOLINGS)
         _check_choice("problem type", self.problem_type, PROBLEM_TYPES)
@@ -66,8 +76,18 @@ class ExitConfig(PreTrainedConfig):
         for name in ("head_dropout", "layer_drop"):
             _check_number(name, getattr(self, name), float, lowest=0, below=1)
         _check_number("max_length", self.max_length, int, lowest=3)
+        _check_number("ngram_buckets", self.ngram_buckets, int, lowest=1, below=2**31)
         if set(self.id2label) != set(range(self.num_labels)):
             raise InputError(f"the classes {sorted(self.id2label)} must be numbered from 0 to {self.num_labels - 1}")
+
+    def _settle_exit_zero(self) -> None:
+        """Let the exits and what exit 0 reads follow from each other."""
+        if self.exit_zero is not None:
+            _check_choice("exit_zero", self.exit_zero, EXIT_ZERO)
+            if isinstance(self.exit_layers, list) and 0 not in self.exit_layers:
+                self.exit_layers = [0, *self.exit_layers]
+        elif isinstance(self.exit_layers, list) and 0 in self.exit_layers:
+            self.exit_zero = "embeddings"
 
 
 def make_config(**fields: Any) -> ExitConfig:
@@ -99,6 +119,23 @@ def are_unnamed(id2label: Mapping[int, str]) -> bool:
     return all(name == f"LABEL_{number}" for number, name in id2label.items())
 
 
+def label_fields(labels: Sequence[str] | int) -> dict[str, dict]:
+    """Return the class names by number and the numbers by class name, as transformers stores them.
+
+    Args:
+        labels: The class names, or the number of classes.
+
+    Returns:
+        The fields id2label and label2id of a configuration.
+    """
+    if isinstance(labels, str) or not isinstance(labels, int | Iterable):
+        raise InputError(f"labels {labels!r:.60} must be the names of the classes, or their number")
+    names = [f"LABEL_{index}" for index in range(labels)] if isinstance(labels, int) else list(labels)
+    if not names or len(set(map(str, names))) < len(names):
+        raise InputError(f"labels {labels!r:.60} must be one class or more, all of them different")
+    return {"id2label": dict(enumerate(names)), "label2id": {name: index for index, name in enumerate(names)}}
+
+
 def _check_choice(name: str, value: object, choices: tuple[str, ...]) -> None:
     """Refuse a value that is not among the choices."""
     if value not in choices:
@@ -112,9 +149,13 @@ def _check_exits(layers: object, depth: int) -> None:
         or not layers
         or any(type(layer) is not int for layer in layers)
         or layers != sorted(set(layers))
-        or not 1 <= layers[0] <= layers[-1] <= depth
+        or not 0 <= layers[0] <= layers[-1] <= depth
+        or layers[-1] < 1
     ):
-        raise InputError(f"exits {layers!s:.60} must be distinct layers in increasing order between 1 and {depth}")
+        raise InputError(
+            f"exits {layers!s:.60} must be distinct layers in increasing order between 1 and {depth}; "
+            "0, before the first layer, may precede them"
+        )
 
 
 def _check_number(name: str, value: object, kind: type, *, lowest: float, below: float = math.inf) -> None:
@@ -127,3 +168,31 @@ def _check_number(name: str, value: object, kind: type, *, lowest: float, below:
 
 
 AutoConfig.register(ExitConfig.model_type, ExitConfig)
+
+
+def head_fields(
+    exits: Sequence[int] | None,
+    head: str,
+    shared_head: bool,
+    pooling: str,
+    max_length: int,
+    exit_zero: str | None,
+    ngram_buckets: int,
+) -> dict[str, object]:
+    """Return the fields of ExitConfig that describe exits and heads, as `EarlyExitModel.from_encoder` takes them."""
+    return {
+        "exit_layers": None if exits is None else list_of_exits(exits),
+        "head": head,
+        "shared_head": shared_head,
+        "pooling": pooling,
+        "max_length": max_length,
+        "exit_zero": exit_zero,
+        "ngram_buckets": ngram_buckets,
+    }
+
+
+def list_of_exits(exits: Sequence[int]) -> list[int]:
+    """Return the exits as a list of integers, whatever sequence they come in."""
+    if isinstance(exits, str) or not isinstance(exits, Iterable):
+        raise InputError(f"exits {exits!r:.60} must be a list of layers")
+    return [int(layer) if isinstance(layer, SupportsIndex) else layer for layer in exits]

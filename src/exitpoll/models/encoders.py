@@ -327,10 +327,11 @@ def walk(encoder: Encoder, tokens: TokenTensors, depth: int, *, drop: float = 0.
         drop: Probability of skipping a layer (LayerDrop, Fan et al., 2020).
 
     Yields:
-        The hidden states after layers 1, 2, … depth: (texts, tokens, width).
+        The hidden states that enter layer 1, and those after layers 1, 2, … depth: (texts, tokens, width).
     """
     family = family_of(encoder.config)
     hidden = family.embed(encoder, tokens)
+    yield hidden
     context = family.context(encoder, hidden, tokens.get("attention_mask"))
     for index in range(depth):
         if drop == 0.0 or rand(()) >= drop:

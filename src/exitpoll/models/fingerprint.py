@@ -42,6 +42,8 @@ def fingerprint_of(model: EarlyExitModel, tokenizer: PreTrainedTokenizerBase) ->
         "vocabulary": sorted(tokenizer.get_vocab().items()),
         "probes": encode(PROBES, tokenizer, max_length),  # truncated as texts are: threads may share the tokenizer
     }
+    if config.exit_zero is not None:
+        reading["exit_zero"] = config.exit_zero
     digest = hashlib.sha256(json.dumps(reading, sort_keys=True).encode())
     for name, tensor in sorted(model.state_dict().items()):
         digest.update(f"{name} {tensor.dtype} {tuple(tensor.shape)}".encode())

@@ -11,12 +11,14 @@ from exitpoll.errors import InputError
 from exitpoll.files import check_free, read_json
 
 CONFIG = "config.json"  # of transformers
+COSTS = "call-costs.json"  # of an export: what calls cost, by machine
 TOKENIZER = "tokenizer.json"
 TRAINING = "training.json"  # settings, data, scores and fingerprint of the training
 JOURNAL = "training.jsonl"  # a line for every logging step
 POLICY = "policy.json"
 CARD = "README.md"
 REPORT = "report"  # folder of the HTML report
+ADOPTED = "adopted.json"  # what `exitpoll adopt` certified and timed, and the runtime that is used by default
 MANIFEST = "exported.json"  # of an export: how its ONNX graphs go together
 RUNTIMES = ("torch", "onnx", "onnx-int8")  # exports are folders of these names inside the trained folder
 

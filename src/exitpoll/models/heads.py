@@ -55,6 +55,26 @@ class LinearHead(nn.Module):
         return self.out(self.dropout(pooled))
 
 
+class Attention(nn.Module):
+    """Pools the tokens of a text by attention with one learned query."""
+
+    def __init__(self, width: int) -> None:
+        """Begin with the mean of the tokens.
+
+        Args:
+            width: Width of the hidden states.
+        """
+        super().__init__()
+        self.query = nn.Parameter(torch.zeros(width))
+
+    def forward(self, hidden: Tensor, mask: Tensor | None) -> Tensor:
+        """Compute the weighted mean: (texts, tokens, width) -> (texts, width)."""
+        scores = (hidden * self.query).sum(dim=2)  # (texts, tokens); a product of matrices would be quantized in int8
+        if mask is not None:
+            scores = scores.masked_fill(mask == 0, torch.finfo(scores.dtype).min)
+        return torch.bmm(scores.softmax(dim=1).unsqueeze(1), hidden).squeeze(1)
+
+
 class NativeHead(nn.Module):
     """The classification head of transformers for a family of encoders, with its weights."""
 

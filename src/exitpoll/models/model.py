@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+import copy
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, SupportsIndex
+from typing import Any, cast
 
 import torch
 from torch import Tensor, nn
@@ -20,9 +21,10 @@ from transformers.utils import ModelOutput
 
 from exitpoll.decide.metrics import SINGLE_LABEL
 from exitpoll.errors import InputError
-from exitpoll.models.config import ExitConfig, make_config
+from exitpoll.models.config import ExitConfig, head_fields, label_fields, list_of_exits, make_config
 from exitpoll.models.encoders import TokenTensors, family_of, walk
-from exitpoll.models.heads import HEADS, NativeHead
+from exitpoll.models.exit_zero import POOLED, NgramTable, ZeroHead, mean_over_tokens, pool_embeddings
+from exitpoll.models.heads import HEADS, Attention, NativeHead
 from exitpoll.models.losses import relevancy
 from exitpoll.models.pretrained import (
     check_complete,
@@ -71,11 +73,35 @@ class EarlyExitModel(PreTrainedModel):
         self.encoder = body.base_model
         self.native = NativeHead(body) if config.native_head else None
         self._drop_unused_pooler()
-        self.heads = nn.ModuleList(
-            HEADS[config.head](config.encoder.hidden_size, config.num_labels, config.head_dropout)
-            for _ in range(self._head_count())
-        )
+        self.heads = nn.ModuleList(self._new_head(config.encoder.hidden_size) for _ in range(self._head_count()))
+        attending = self._head_count() if config.pooling == "attention" else 0
+        self.attentions = nn.ModuleList(Attention(config.encoder.hidden_size) for _ in range(attending))
+        if self.has_exit_zero:
+            self.heads.insert(0, self._new_zero_head())
+            self._number_attentions()
         self.post_init()
+
+    @property
+    def has_exit_zero(self) -> bool:
+        """Whether texts may exit before the first layer."""
+        return self.config.exit_layers[0] == 0
+
+    def _number_attentions(self) -> None:
+        """Let the attention of an exit have its number, as its head has: exit 0 has none."""
+        if len(self.attentions):
+            self.attentions.insert(0, nn.Identity())
+
+    def _new_head(self, width: int) -> nn.Module:
+        """Return an untrained head that reads vectors of a width."""
+        return HEADS[self.config.head](width, self.config.num_labels, self.config.head_dropout)
+
+    def _new_zero_head(self) -> ZeroHead:
+        """Return an untrained head for exit 0."""
+        config = self.config
+        ngrams = None
+        if config.exit_zero == "ngrams":
+            ngrams = NgramTable(config.encoder.vocab_size, config.ngram_buckets, config.num_labels)
+        return ZeroHead(self._new_head(POOLED * config.encoder.hidden_size), ngrams)
 
     def _drop_unused_pooler(self) -> None:
         """Remove the pooler of the encoder if no head uses it."""
@@ -88,8 +114,8 @@ class EarlyExitModel(PreTrainedModel):
             self.encoder.pooler = None
 
     def _head_count(self) -> int:
-        """Return the number of heads besides the native one: one for all exits, or one for every exit."""
-        own = len(self.config.exit_layers) - int(self.config.native_head)
+        """Return the number of heads besides exit 0 and the native one: one for all exits, or one for every exit."""
+        own = len(self.config.exit_layers) - int(self.has_exit_zero) - int(self.config.native_head)
         return min(own, 1) if self.config.shared_head else own
 
     @classmethod
@@ -132,6 +158,8 @@ class EarlyExitModel(PreTrainedModel):
         pooling: str = "mean",
         problem_type: str = SINGLE_LABEL,
         max_length: int = 128,
+        exit_zero: str | None = None,
+        ngram_buckets: int = 2**16,
         dtype: torch.dtype = torch.float32,
     ) -> EarlyExitModel:
         """Add untrained heads to a pretrained encoder.
@@ -139,12 +167,15 @@ class EarlyExitModel(PreTrainedModel):
         Args:
             name_or_folder: A hub name or a local folder of transformers; or `embedded`, the encoder of the extra demo.
             labels: The class names, or the number of classes.
-            exits: The layers after which a text may exit; all by default. Layers above the last one are not loaded.
+            exits: The layers after which a text may exit; all by default. Layers above the last one are not loaded. 0
+                is an exit before the first layer.
             head: "mlp" or "linear".
             shared_head: Use one head for all exits.
-            pooling: "mean", "first" or "pooler".
+            pooling: "mean", "first", "pooler" or "attention".
             problem_type: As in transformers: single_label_classification, multi_label_classification or regression.
             max_length: Maximum length of a text, in tokens.
+            exit_zero: Adds an exit before the first layer, whose head reads "embeddings" or in addition "ngrams".
+            ngram_buckets: Rows of the n-gram table that pairs of token ids share.
             dtype: Type of the weights.
 
         Returns:
@@ -153,11 +184,11 @@ class EarlyExitModel(PreTrainedModel):
         name_or_folder = encoder_folder(name_or_folder)
         encoder = read_config(name_or_folder)
         if exits is not None:
-            exits = _list(exits)
+            exits = list_of_exits(exits)
             make_config(encoder=encoder, exit_layers=exits)  # checks the exits against the full encoder
             encoder = family_of(encoder).shorten(encoder, max(exits))
-        heads = _heads(exits, head, shared_head, pooling, max_length)
-        config = make_config(encoder=encoder, **heads, problem_type=problem_type, **_label_names(labels))
+        heads = head_fields(exits, head, shared_head, pooling, max_length, exit_zero, ngram_buckets)
+        config = make_config(encoder=encoder, **heads, problem_type=problem_type, **label_fields(labels))
         optional = () if pooling == "pooler" else ("pooler",)
         return cls(config, load_body(AutoModel, name_or_folder, encoder, dtype, optional)).to(dtype)
 
@@ -172,6 +203,8 @@ class EarlyExitModel(PreTrainedModel):
         shared_head: bool = False,
         pooling: str = "mean",
         max_length: int | None = None,
+        exit_zero: str | None = None,
+        ngram_buckets: int = 2**16,
         dtype: torch.dtype = torch.float32,
     ) -> EarlyExitModel:
         """Add untrained heads to a fine-tuned classifier, whose own head becomes the last one.
@@ -182,9 +215,11 @@ class EarlyExitModel(PreTrainedModel):
             exits: The layers after which a text may exit; all by default. The last layer must be among them.
             head: "mlp" or "linear", for the new heads.
             shared_head: Use one new head for all exits but the last.
-            pooling: "mean", "first" or "pooler", for the new heads.
+            pooling: "mean", "first", "pooler" or "attention", for the new heads.
             max_length: Maximum length of a text, in tokens; by default what the classifier reads, which is as much as
                 its tokenizer and its positions allow.
+            exit_zero: Adds an exit before the first layer, whose head reads "embeddings" or in addition "ngrams".
+            ngram_buckets: Rows of the n-gram table that pairs of token ids share.
             dtype: Type of the weights.
 
         Returns:
@@ -192,16 +227,38 @@ class EarlyExitModel(PreTrainedModel):
         """
         encoder = read_config(name_or_folder)
         depth = encoder.num_hidden_layers
-        if exits is not None and depth not in _list(exits):
+        if exits is not None and depth not in list_of_exits(exits):
             raise InputError(f"exits {list(exits)} must end at layer {depth}, where the head of the classifier is")
         if max_length is None:
             max_length = full_length(encoder, _tokenizer_of(name_or_folder))
-        heads = _heads(exits, head, shared_head, pooling, max_length)
-        names = {"id2label": encoder.id2label, "label2id": encoder.label2id} if labels is None else _label_names(labels)
+        heads = head_fields(exits, head, shared_head, pooling, max_length, exit_zero, ngram_buckets)
+        names = {"id2label": encoder.id2label, "label2id": encoder.label2id} if labels is None else label_fields(labels)
         if len(names["id2label"]) != encoder.num_labels:
             raise InputError(f"the classifier has {encoder.num_labels} classes, not {len(names['id2label'])}")
         config = make_config(encoder=encoder, **heads, native_head=True, problem_type=encoder.problem_type, **names)
         return cls(config, load_body(AutoModelForSequenceClassification, name_or_folder, encoder, dtype)).to(dtype)
+
+    def with_exit_zero(self, exit_zero: str = "ngrams", ngram_buckets: int = 2**16) -> EarlyExitModel:
+        """Return a copy with one more exit, before the first layer, whose head is untrained.
+
+        `train` with the schedule "exit-zero" trains that head alone.
+
+        Args:
+            exit_zero: What the head reads: "embeddings", or in addition "ngrams".
+            ngram_buckets: Rows of the n-gram table that pairs of token ids share.
+
+        Returns:
+            The copy; its other exits give the same logits.
+        """
+        if self.has_exit_zero:
+            raise InputError("the model has an exit 0 already")
+        model = copy.deepcopy(self)
+        added = {"exit_zero": exit_zero, "ngram_buckets": ngram_buckets}
+        model.config = make_config(**self.config.to_dict() | added)
+        head = model._new_zero_head().apply(model._init_weights).to(self.device, self.dtype)
+        model.heads.insert(0, head.train(self.training))
+        model._number_attentions()
+        return model
 
     def forward(
         self,
@@ -226,7 +283,8 @@ class EarlyExitModel(PreTrainedModel):
         given = {"input_ids": input_ids, "attention_mask": attention_mask, "token_type_ids": token_type_ids}
         tokens = {name: tensor for name, tensor in given.items() if tensor is not None}
         exit_logits = torch.stack(
-            [self.logits_at(number, hidden, attention_mask) for number, hidden in self.walk_exits(tokens)], dim=1
+            [self.logits_at(number, hidden, attention_mask, input_ids) for number, hidden in self.walk_exits(tokens)],
+            dim=1,
         )  # (texts, exits, classes)
         loss = None if labels is None else relevancy(exit_logits, labels, problem_type=self.config.problem_type)
         output = EarlyExitOutput(loss=loss, logits=exit_logits[:, -1], exit_logits=exit_logits)
@@ -243,65 +301,70 @@ class EarlyExitModel(PreTrainedModel):
         """
         numbers = {layer: number for number, layer in enumerate(self.config.exit_layers)}
         drop = self.config.layer_drop if self.training else 0.0
-        for layer, hidden in enumerate(walk(self.encoder, tokens, self.config.exit_layers[-1], drop=drop), start=1):
+        for layer, hidden in enumerate(walk(self.encoder, tokens, self.config.exit_layers[-1], drop=drop)):
             if layer in numbers:
-                yield numbers[layer], self.family.read(self.encoder, hidden)
+                yield numbers[layer], self.read(layer, hidden)
 
-    def logits_at(self, exit_number: int, hidden: Tensor, mask: Tensor | None) -> Tensor:
+    def read(self, layer: int, hidden: Tensor) -> Tensor:
+        """Return what a head reads of the hidden states after a layer; embeddings, before the first, as they are."""
+        return hidden if layer == 0 else self.family.read(self.encoder, hidden)
+
+    def logits_at(
+        self, exit_number: int, hidden: Tensor, mask: Tensor | None, input_ids: Tensor | None = None
+    ) -> Tensor:
         """Compute the logits of one exit.
 
         Args:
             exit_number: Number of the exit, from 0.
             hidden: The hidden states that `walk_exits` yielded for it, (texts, tokens, width).
             mask: (texts, tokens), or None if nothing is padded.
+            input_ids: (texts, tokens), needed before the first layer only, for n-grams.
 
         Returns:
             Logits, (texts, classes).
         """
-        if self.native is not None and exit_number == len(self.config.exit_layers) - 1:
+        if self.config.exit_layers[exit_number] == 0:
+            return self.logits_at_zero(hidden, mask, input_ids)
+        if self.is_native(exit_number):
             return self.family.classify(self.native, self.encoder, hidden, mask)
-        return self.head_at(exit_number)(self.pool(hidden, mask))
+        return self.head_at(exit_number)(self.pool(exit_number, hidden, mask))
+
+    def is_native(self, exit_number: int) -> bool:
+        """Return whether the head of an exit is the classifier's own."""
+        return self.native is not None and exit_number == len(self.config.exit_layers) - 1
+
+    def logits_at_zero(self, hidden: Tensor, mask: Tensor | None, input_ids: Tensor | None) -> Tensor:
+        """Compute the logits of exit 0, before the first layer.
+
+        Args:
+            hidden: The embeddings that enter the first layer, (texts, tokens, width).
+            mask: (texts, tokens), or None if nothing is padded.
+            input_ids: (texts, tokens), needed for n-grams only.
+
+        Returns:
+            Logits, (texts, classes).
+        """
+        return self.heads[0](pool_embeddings(hidden, mask), mask, input_ids)
 
     def head_at(self, exit_number: int) -> nn.Module:
         """Return the head of an exit, counted from 0."""
-        return self.heads[0 if self.config.shared_head else exit_number]
+        shared = self.config.shared_head and self.config.exit_layers[exit_number] > 0
+        return self.heads[int(self.has_exit_zero) if shared else exit_number]
 
-    def pool(self, hidden: Tensor, mask: Tensor | None) -> Tensor:
-        """Pool the tokens of every text: (texts, tokens, width) -> (texts, width)."""
+    def attention_at(self, exit_number: int) -> Attention:
+        """Return the attention of an exit after a layer, for heads that pool by attention."""
+        return cast(Attention, self.attentions[int(self.has_exit_zero) if self.config.shared_head else exit_number])
+
+    def pool(self, exit_number: int, hidden: Tensor, mask: Tensor | None) -> Tensor:
+        """Pool the tokens of every text for the head of an exit: (texts, tokens, width) -> (texts, width)."""
         if self.config.pooling == "mean":
-            return _mean_over_tokens(hidden, mask)
+            return mean_over_tokens(hidden, mask)
+        if self.config.pooling == "attention":
+            return self.attention_at(exit_number)(hidden, mask)
         if self.config.pooling == "first":
             return hidden[:, 0]
         assert self.family.pool is not None
         return self.family.pool(self.encoder, hidden)
-
-
-def _mean_over_tokens(hidden: Tensor, mask: Tensor | None) -> Tensor:
-    """Average over the tokens of every text, without padding: (texts, tokens, width) -> (texts, width)."""
-    if mask is None:
-        return hidden.mean(dim=1)
-    row_mask = mask.to(hidden.dtype).unsqueeze(1)  # (texts, 1, tokens)
-    return torch.bmm(row_mask, hidden).squeeze(1) / row_mask.sum(dim=2)
-
-
-def _heads(
-    exits: Sequence[int] | None, head: str, shared_head: bool, pooling: str, max_length: int
-) -> dict[str, object]:
-    """Return the fields of ExitConfig that describe exits and heads."""
-    return {
-        "exit_layers": None if exits is None else _list(exits),
-        "head": head,
-        "shared_head": shared_head,
-        "pooling": pooling,
-        "max_length": max_length,
-    }
-
-
-def _list(exits: Sequence[int]) -> list[int]:
-    """Return the exits as a list of integers, whatever sequence they come in."""
-    if isinstance(exits, str) or not isinstance(exits, Iterable):
-        raise InputError(f"exits {exits!r:.60} must be a list of layers")
-    return [int(layer) if isinstance(layer, SupportsIndex) else layer for layer in exits]
 
 
 def _tokenizer_of(name_or_folder: str | Path) -> PreTrainedTokenizerBase | None:
@@ -316,16 +379,6 @@ def _check_type(name_or_folder: str | Path, config: PreTrainedConfig) -> None:
     """Refuse a model of another type, whose heads transformers would initialize at random."""
     if not isinstance(config, ExitConfig):
         raise InputError(f"'{name_or_folder}' is not an exitpoll model (model_type: {config.model_type})")
-
-
-def _label_names(labels: Sequence[str] | int) -> dict[str, dict]:
-    """Return the class names by number and the numbers by class name, as transformers stores them."""
-    if isinstance(labels, str) or not isinstance(labels, int | Iterable):
-        raise InputError(f"labels {labels!r:.60} must be the names of the classes, or their number")
-    names = [f"LABEL_{index}" for index in range(labels)] if isinstance(labels, int) else list(labels)
-    if not names or len(set(map(str, names))) < len(names):
-        raise InputError(f"labels {labels!r:.60} must be one class or more, all of them different")
-    return {"id2label": dict(enumerate(names)), "label2id": {name: index for index, name in enumerate(names)}}
 
 
 AutoModelForSequenceClassification.register(ExitConfig, EarlyExitModel)

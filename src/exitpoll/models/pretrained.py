@@ -14,6 +14,7 @@ from transformers import AutoConfig, PreTrainedConfig, PreTrainedModel
 from exitpoll.data.demo import EMBEDDED, package_folder
 from exitpoll.errors import InputError
 from exitpoll.models.encoders import family_of
+from exitpoll.models.folder import CONFIG
 from exitpoll.models.screening import Options, check_config, check_weights
 
 # The encoder of the extra demo: sentence-transformers/all-MiniLM-L6-v2 (Apache-2.0), 6 layers, in the package
@@ -109,6 +110,9 @@ def screen_config(name_or_folder: str | Path, options: Options | None = None) ->
         raise InputError(f"{name_or_folder!r:.60} is neither a folder nor a name on the hub")
     if Path(name_or_folder).is_file():
         raise InputError(f"'{name_or_folder}' is a file; name the model folder")
+    folder = Path(name_or_folder, (options or {}).get("subfolder", ""))
+    if folder.is_dir() and not (folder / CONFIG).exists():
+        raise InputError(f"'{name_or_folder}' is not a model folder: it has no {CONFIG}")
     check_config(name_or_folder, options)
 
 

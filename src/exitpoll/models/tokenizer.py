@@ -13,6 +13,7 @@ from exitpoll.data.batching import Tokens, lengths_of, pick
 from exitpoll.data.splits import Texts
 from exitpoll.errors import InputError
 from exitpoll.models.encoders import family_of
+from exitpoll.models.long_texts import Cutter, Reading, splits_at_spaces, worth_cutting
 from exitpoll.models.screening import check_config, check_tokenizer
 
 
@@ -89,7 +90,8 @@ def tokenize(texts: Texts, tokenizer: PreTrainedTokenizerBase, max_length: int) 
     least = tokenizer.num_special_tokens_to_add(pair=texts.second is not None) + 1
     if max_length < least:
         raise InputError(f"max_length {max_length} leaves no room for a word; it must be at least {least}")
-    columns = encode(texts, tokenizer, max_length)
+    texts = _cut_long(texts, tokenizer, max_length)
+    columns = _columns(texts, tokenizer, max_length)
     full = [row for row, ids in enumerate(columns["input_ids"]) if len(ids) == max_length]
     truncated = _count_longer(texts.select(np.array(full, dtype=np.int64)), tokenizer, max_length)
     return TokenizedTexts(columns, texts.labels, truncated)
@@ -106,16 +108,43 @@ def encode(texts: Texts, tokenizer: PreTrainedTokenizerBase, max_length: int | N
     Returns:
         The columns that the tokenizer returns (input_ids, …), unpadded.
     """
-    second = None if texts.second is None else list(texts.second)
+    if max_length is not None:
+        texts = _cut_long(texts, tokenizer, max_length)
+    return _columns(texts, tokenizer, max_length)
+
+
+def _columns(texts: Texts, tokenizer: PreTrainedTokenizerBase, max_length: int | None) -> Tokens:
+    """Tokenize texts that are not worth cutting."""
     truncate = max_length is not None
+    second = None if texts.second is None else list(texts.second)
     return dict(tokenizer(list(texts.first), second, truncation=truncate, max_length=max_length, verbose=truncate))
+
+
+def _cut_long(texts: Texts, tokenizer: PreTrainedTokenizerBase, max_length: int) -> Texts:
+    """Cut the texts of which the tokenizer reads but a small part; their tokens are the same after truncation."""
+    if not tokenizer.is_fast or not worth_cutting(texts, max_length):
+        return texts
+
+    def read(text: str) -> Reading:
+        encoded = tokenizer(  # truncated as texts are: threads may share the tokenizer
+            [text],
+            truncation=True,
+            max_length=max_length,
+            return_overflowing_tokens=True,
+            return_offsets_mapping=True,
+        )
+        return Reading(encoded["offset_mapping"][0], complete=len(encoded["input_ids"]) == 1)
+
+    room = max_length - tokenizer.num_special_tokens_to_add(pair=True)
+    splits = splits_at_spaces(tokenizer.backend_tokenizer)
+    return Cutter(read, max_length, tokenizer.truncation_side, room, splits).cut(texts)
 
 
 def _count_longer(texts: Texts, tokenizer: PreTrainedTokenizerBase, max_length: int) -> int:
     """Count the texts that are longer than the maximum length."""
     if not len(texts):
         return 0
-    return sum(len(ids) > max_length for ids in encode(texts, tokenizer)["input_ids"])
+    return sum(len(ids) > max_length for ids in _columns(texts, tokenizer, None)["input_ids"])
 
 
 def readable_length(config: PreTrainedConfig, wanted: int) -> int:

@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 
 from exitpoll.benchmark.timing import Benchmark, Way
 from exitpoll.decide.compare import Comparison
+from exitpoll.decide.costs import Unit
 from exitpoll.errors import check_installed
 from exitpoll.files import write_bytes
 from exitpoll.report.clock import time_by_part
@@ -30,6 +31,10 @@ COLORS = (  # of lines and bars; contrast of 3 : 1 or more against white and aga
 )
 DASHES = ("-", "--", "-.", ":", (0, (5, 1)), (0, (3, 1, 1, 1)))
 HATCHES = ("", "//", "..", "\\\\", "xx", "--", "oo")
+_SPEEDUP_LABELS: dict[Unit, str] = {
+    "layers": "speed-up (layers of the model ÷ mean depth)",
+    "milliseconds": "speed-up (milliseconds of the full model ÷ mean milliseconds, one text at a time)",
+}
 Style = dict[str, object]
 POLICY: Style = {"color": COLORS[0], "linewidth": 2.2, "zorder": 3}
 BEST: Style = {"color": COLORS[6], "linestyle": "--", "linewidth": 1.6, "zorder": 3}
@@ -69,7 +74,7 @@ def draw_curves(
     if strategy is not None:
         _draw_front(axes, best_front(comparison), BEST)
     _draw_reference_points(axes, comparison, chosen)
-    axes.set_xlabel("speed-up (layers of the model ÷ mean depth)")
+    axes.set_xlabel(_SPEEDUP_LABELS[comparison.unit])
     axes.set_ylabel(f"{comparison.metric} (%)")
     texts = " ".join(str(comparison.about.get(name, "")) for name in ("data", "split")).strip()
     title = f"best score at or above a speed-up: {texts + ', ' if texts else ''}{comparison.texts} texts"

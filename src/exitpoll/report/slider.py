@@ -10,6 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from exitpoll.decide.bootstrap import INTERVAL
+from exitpoll.decide.decisions import speedup_at
 from exitpoll.decide.fitting import candidates
 from exitpoll.decide.metrics import REGRESSION, agreement, metric_named
 from exitpoll.decide.policy import Policy
@@ -71,7 +72,7 @@ def slide(trace: Trace, policy: Policy, curves: Sequence[Curve]) -> Slider | Non
     Returns:
         The points; None for a policy that has no threshold to move.
     """
-    opened = _open(policy, len(trace.exit_layers), curves)
+    opened = _open(policy, trace.exit_layers, curves)
     if opened is None:
         return None
     answers = _ask(trace, opened)
@@ -79,13 +80,14 @@ def slide(trace: Trace, policy: Policy, curves: Sequence[Curve]) -> Slider | Non
     layers, full = np.asarray(trace.exit_layers), full_answers(trace)
     scored_by = metric_named(trace.metric, trace.problem_type, trace.logits.shape[-1])
     gold = trace.gold("a slider over the threshold")
-    decided = [answers.at(level) for level in levels]
+    numbers = np.searchsorted(layers, opened.policy.asked(trace.exit_layers))  # of the exits that are asked
+    decided = [(numbers[exits], answer) for exits, answer in map(answers.at, levels)]
     differing = [int((~agreement(answer, full)).sum()) for _, answer in decided]
     return Slider(
         name=opened.policy.name,
         unit=opened.unit,
         thresholds=_write(opened, levels),
-        speedup=[round(float(layers[-1] / layers[exits].mean()), 4) for exits, _ in decided],
+        speedup=[round(float(speedup_at(layers[exits], trace.exit_layers)), 4) for exits, _ in decided],
         score=[round(float(scored_by(gold, answer)), 4) for _, answer in decided],
         differs=[] if trace.problem_type == REGRESSION else _shares(differing, len(trace)),
         depths=[np.bincount(exits, minlength=len(layers)).tolist() for exits, _ in decided],
@@ -96,20 +98,20 @@ def slide(trace: Trace, policy: Policy, curves: Sequence[Curve]) -> Slider | Non
 # ---- thresholds that can be moved -----------------------------------------------------------------------------------
 
 
-def _open(policy: Policy, exits: int, curves: Sequence[Curve]) -> _Opened | None:
+def _open(policy: Policy, exit_layers: Sequence[int], curves: Sequence[Curve]) -> _Opened | None:
     """Take the threshold out of a policy, or out of the best one for a policy that never exits early."""
     if policy.threshold is not None:
-        return _opened(policy, exits)
+        return _opened(policy, exit_layers)
     if policy.max_depth is not None:
         return None  # a static exit
     curve, point = next(best for speedup in SPEEDUPS if (best := best_point(curves, speedup)) is not None)
-    stand_in = _opened(curve.policy_at(point), exits)
+    stand_in = _opened(curve.policy_at(point), exit_layers)
     return None if stand_in is None else replace(stand_in, own=None)
 
 
-def _opened(policy: Policy, exits: int) -> _Opened | None:
+def _opened(policy: Policy, exit_layers: Sequence[int]) -> _Opened | None:
     """Take the threshold out of a policy that has one; None where several would have to be moved."""
-    free, levels = replace(policy, threshold=None), policy.levels(exits)
+    free, levels = replace(policy, threshold=None), policy.levels(len(policy.asked(exit_layers)))
     sign = strategy_named(policy.strategy).sign_for(policy.problem_type)
     combined = list(members(policy.settings))
     if not combined and np.ptp(levels) > 0:
@@ -128,7 +130,8 @@ def _opened(policy: Policy, exits: int) -> _Opened | None:
 def _ask(trace: Trace, opened: _Opened) -> _Answers:
     """Ask a policy about all texts, whatever its threshold."""
     [candidate] = candidates(trace, [opened.policy])
-    policy, opinion, logits = candidate.policy, candidate.opinion, np.asarray(trace.logits)
+    policy, opinion, trace = candidate.policy, candidate.opinion, trace.at_exits(opened.policy.exit_layers)
+    logits = np.asarray(trace.logits)
     end = int(policy.ends(trace.exit_layers).argmax())
     columns = [(number, policy.answer) for number in range(end + 1)] + [(end, policy.fallback)]
     answers = [policy.answers_at(number, by, opinion, logits) for number, by in columns]

@@ -35,13 +35,23 @@ def percent(share: float) -> str:
 
 
 def _describe_policy(policy: Policy) -> str:
+    """Name a policy with its threshold, and the exits it asks if these are not all."""
+    if policy.exit_layers is None:
+        return _describe_threshold(policy)
+    return (
+        f"{_describe_threshold(policy)}, asking only the exits after layers {', '.join(map(str, policy.exit_layers))}"
+    )
+
+
+def _describe_threshold(policy: Policy) -> str:
     """Name a policy with its threshold; the name of a hybrid holds the thresholds already."""
     if policy.threshold is None:
         return f"{policy.name}, never exits early"
     if any(members(policy.settings)):
         return policy.name
     if policy.strategy == STATIC and isinstance(policy.threshold, int | float):
-        return f"{policy.name}, exit {max(math.ceil(policy.threshold), 1)}"
+        number = max(math.ceil(policy.threshold), 1)
+        return f"{policy.name}, exit {number}"
     if isinstance(policy.threshold, int | float):
         return f"{policy.name}, threshold {policy.threshold:.4g}"
     return f"{policy.name}, one threshold per exit"
@@ -73,8 +83,15 @@ def describe_calibration(policy: Policy, texts: str = "these texts") -> list[str
         *_describe_score(certificate, texts),
         *_describe_static(certificate),
         *_describe_search(certificate),
+        *_describe_exit_choice(certificate),
         *_note_trained_on(certificate),
     ]
+
+
+def _describe_exit_choice(certificate: Certificate) -> list[str]:
+    """Describe what the exits were chosen by, if they were."""
+    texts = certificate.exits_chosen_on
+    return [] if texts is None else [f"the exits to ask were chosen by measured milliseconds, on {texts} texts"]
 
 
 def _describe_static(certificate: Certificate) -> list[str]:
@@ -85,13 +102,20 @@ def _describe_static(certificate: Certificate) -> list[str]:
         if layer == last:
             return ["no text exits early: this is the full model"]
     if layer is not None:
-        return [f"every text exits at layer {layer}: this is a static model of {layer} layers"]
+        return [_describe_one_exit(layer)]
     if static is None or score is None or static.score <= score:
         return []
     return [
         f"note: a static model of {static.layer} layers is better: {certificate.metric} {percent(static.score)} % at "
         f"{static.speedup:.2f} × in layers; the strategies best and static take it"
     ]
+
+
+def _describe_one_exit(layer: int) -> str:
+    """Name the smaller model that a policy is whose texts all leave after one layer, or before the first."""
+    if layer == 0:
+        return "every text exits at exit 0, before the first layer: the encoder is not used"
+    return f"every text exits at layer {layer}: this is a static model of {layer} layers"
 
 
 def _describe_search(certificate: Certificate) -> list[str]:
@@ -102,7 +126,7 @@ def _describe_search(certificate: Certificate) -> list[str]:
     if fixed is not None:
         return [
             f"{fixed}, fixed beforehand, was tested on all {texts} texts and is faster than what a search on "
-            f"{searched_on} of them could prove on the others"
+            f"{searched_on} texts could prove on others"
         ]
     return [] if searched_on is None else [f"searched on {searched_on} texts, and tested on {texts} others"]
 
@@ -124,6 +148,7 @@ def _describe_goal(policy: Policy, certificate: Certificate, texts: str) -> list
         f"{_describe_policy(policy)}: {reached} (goal: {certificate.goal})",
         *_describe_score(certificate, texts),
         *_describe_static(certificate),
+        *_describe_exit_choice(certificate),
         f"chosen on {texts} and not guaranteed for others: exitpoll evaluate measures it on held-out texts",
         *_note_trained_on(certificate),
     ]
@@ -189,7 +214,7 @@ def _note_one_exit(evaluation: Evaluation) -> list[str]:
     used = [layer for layer, count in evaluation.depths.items() if count]
     if len(used) > 1 or used[0] == max(evaluation.depths):
         return []
-    return [f"every text exits at layer {used[0]}: this is a static model of {used[0]} layers"]
+    return [_describe_one_exit(used[0])]
 
 
 def _reason(certificate: Certificate | None) -> str:
@@ -314,8 +339,8 @@ def describe_export(exported: Exported) -> list[str]:
         A few lines.
     """
     written = f"wrote {exported.folder}, for {exported.runtime}"
-    if exported.single_file is not None:
-        written += f", and in it {exported.single_file}, which exits early in plain ONNX Runtime"
+    if exported.exits_by_itself:
+        written += ": one graph, which exits early in plain ONNX Runtime too"
     return [*_describe_cost(exported), *_describe_exported_policy(exported), written]
 
 

@@ -85,11 +85,12 @@ class Run:
 
 # Settings that have had another name since the committed runs were named by a hash over all of them.
 _STORED_NAMES = {"exit_weights": "weights", "neighbors": "neighbours"}
+_WITHOUT_EFFECT = ("ngram_learning_rate",)  # of exit 0, which no run of the paper has
 
 
 def _stored_settings(settings: Mapping[str, object]) -> dict[str, object]:
     """Return settings under the names that they have in committed runs, so that the names of runs stay the same."""
-    return {_STORED_NAMES.get(name, name): value for name, value in settings.items()}
+    return {_STORED_NAMES.get(name, name): value for name, value in settings.items() if name not in _WITHOUT_EFFECT}
 
 
 def _plain_name(source: str) -> str:

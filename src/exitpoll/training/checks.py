@@ -11,7 +11,7 @@ from exitpoll.data.splits import AGREEMENT, Splits, Texts
 from exitpoll.decide.metrics import MULTI_LABEL, PROBLEM_TYPES, REGRESSION, SINGLE_LABEL, metric_named
 from exitpoll.errors import InputError
 from exitpoll.models.model import EarlyExitModel
-from exitpoll.training.heads_only import check_heads_below
+from exitpoll.training.heads_only import check_exit_zero, check_heads_below
 from exitpoll.training.methods import SCHEDULES
 from exitpoll.training.objectives import loss_for
 from exitpoll.training.settings import TrainingSettings
@@ -82,6 +82,8 @@ def check_compatible(
     assert settings.schedule is not None
     if "heads" in SCHEDULES[settings.schedule]:
         check_heads_below(model.config)
+    if settings.schedule == "exit-zero":
+        check_exit_zero(model.config)
     if len(tokenizer) > model.config.encoder.vocab_size:
         raise InputError(
             f"the tokenizer has {len(tokenizer)} tokens, the encoder {model.config.encoder.vocab_size}: "

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from itertools import islice
 from pathlib import Path
 
 import numpy as np
@@ -15,8 +16,10 @@ from transformers import PreTrainedTokenizerBase
 
 from exitpoll.data.batching import batches, pick
 from exitpoll.data.progress import OnProgress, Progress, ignore
+from exitpoll.models.exit_zero import POOLED, pool_embeddings
 from exitpoll.models.model import EarlyExitModel
 from exitpoll.models.tokenizer import TokenizedTexts
+from exitpoll.training.heads_only import Features
 
 BATCH_SIZE = 64
 
@@ -29,6 +32,7 @@ class ExitBatch:
     exit_number: int  # from 0
     hidden: Tensor  # (texts, tokens, width)
     mask: Tensor | None  # (texts, tokens)
+    input_ids: Tensor  # (texts, tokens)
 
 
 def record_logits(model: EarlyExitModel, texts: TokenizedTexts, tokenizer: PreTrainedTokenizerBase) -> NDArray:
@@ -54,30 +58,62 @@ def record_features(
     tokenizer: PreTrainedTokenizerBase,
     path: Path,
     *,
+    exits: int,
+    others: bool = True,
     on_progress: OnProgress = ignore,
-) -> tuple[NDArray, NDArray]:
-    """Compute the vectors that the heads below the last read, and the logits of the last head.
+) -> Features:
+    """Compute what the heads of the first exits read, and the logits of the others.
 
     Args:
         model: The model.
         texts: The texts as token ids.
         tokenizer: Pads the batches.
-        path: The file for the features, which may be larger than memory.
+        path: The file for the vectors, which may be larger than memory; those of exit 0, and of all tokens where heads
+            read these, are put beside it.
+        exits: Number of exits whose heads are to be trained.
+        others: Whether the logits of the other exits are needed; without them, the layers above are not run.
         on_progress: Called after every batch.
 
     Returns:
-        Memory-mapped features, (texts, exits - 1, width), and the logits of the last exit, (texts, classes).
+        The features, whose vectors are memory-mapped.
     """
-    last = len(model.config.exit_layers) - 1
-    shape = (len(texts), last, model.config.encoder.hidden_size)
-    features = np.lib.format.open_memmap(path, mode="w+", dtype=np.float32, shape=shape)
-    logits = np.zeros((len(texts), model.config.num_labels), dtype=np.float32)
-    for batch in _walk(model, texts, tokenizer, on_progress):
-        if batch.exit_number < last:
-            features[batch.rows, batch.exit_number] = _pooled(model, batch)
+    config, zero = model.config, int(model.has_exit_zero)
+    width = config.encoder.hidden_size
+    attends = config.pooling == "attention"  # then the heads read all tokens
+    starts = np.concatenate([[0], np.cumsum(texts.lengths)])  # (texts + 1,) where the tokens of a text begin
+    pooled = _vectors(path, (0 if attends else len(texts), exits - zero, width))
+    total = int(starts[-1]) if attends else 0
+    tokens = _vectors(path.with_suffix(".tokens.npy"), (total, exits - zero, width), np.float16)
+    embeddings = _vectors(path.with_suffix(".zero.npy"), (len(texts), POOLED * width)) if zero else None
+    above = len(config.exit_layers) - exits if others else 0
+    logits = np.zeros((len(texts), above, config.num_labels), dtype=np.float32)
+    for batch in _walk(model, texts, tokenizer, on_progress, exits + above):
+        if batch.exit_number >= exits:
+            logits[batch.rows, batch.exit_number - exits] = _logits(model, batch)
+        elif embeddings is not None and batch.exit_number == 0:
+            embeddings[batch.rows] = pool_embeddings(batch.hidden, batch.mask).float().cpu().numpy()
+        elif attends:
+            _keep_tokens(tokens[:, batch.exit_number - zero], starts, batch)
         else:
-            logits[batch.rows] = _logits(model, batch)
-    return features, logits
+            pooled[batch.rows, batch.exit_number - zero] = _pooled(model, batch)
+    token_ids = texts.columns["input_ids"] if config.exit_zero == "ngrams" else None
+    return Features(pooled, logits, embeddings, token_ids, tokens if attends else None, starts)
+
+
+def _keep_tokens(tokens: NDArray, starts: NDArray, batch: ExitBatch) -> None:
+    """Write the hidden states of a batch into (tokens of all texts, width), without padding."""
+    hidden = batch.hidden.half().cpu().numpy()
+    for place, row in enumerate(batch.rows):
+        length = starts[row + 1] - starts[row]
+        kept = slice(0, length) if batch.mask is None else batch.mask[place].bool().cpu().numpy()
+        tokens[starts[row] : starts[row + 1]] = hidden[place, kept]
+
+
+def _vectors(path: Path, shape: tuple[int, ...], kind: type = np.float32) -> NDArray:
+    """Return a new array in a file; in memory if it is empty, which cannot be mapped."""
+    if 0 in shape:
+        return np.zeros(shape, dtype=kind)
+    return np.lib.format.open_memmap(path, mode="w+", dtype=kind, shape=shape)
 
 
 def record_all_features(model: EarlyExitModel, texts: TokenizedTexts, tokenizer: PreTrainedTokenizerBase) -> NDArray:
@@ -99,27 +135,31 @@ def record_all_features(model: EarlyExitModel, texts: TokenizedTexts, tokenizer:
 
 
 def _walk(
-    model: EarlyExitModel, texts: TokenizedTexts, tokenizer: PreTrainedTokenizerBase, on_progress: OnProgress
+    model: EarlyExitModel,
+    texts: TokenizedTexts,
+    tokenizer: PreTrainedTokenizerBase,
+    on_progress: OnProgress,
+    exits: int | None = None,
 ) -> Iterator[ExitBatch]:
-    """Run the texts, in padded batches of similar length, through all exits."""
+    """Run the texts, in padded batches of similar length, through all exits, or the first ones."""
     done = 0
     with _evaluating(model):
         for rows in batches(texts.lengths, BATCH_SIZE):
             tokens = tokenizer.pad(dict(pick(texts.columns, rows)), return_tensors="pt").to(model.device)
-            for number, hidden in model.walk_exits(tokens):
-                yield ExitBatch(rows, number, hidden, tokens.get("attention_mask"))
+            for number, hidden in islice(model.walk_exits(tokens), exits):
+                yield ExitBatch(rows, number, hidden, tokens.get("attention_mask"), tokens["input_ids"])
             done += len(rows)
             on_progress(Progress("features", done, len(texts)))
 
 
 def _logits(model: EarlyExitModel, batch: ExitBatch) -> NDArray:
     """Compute the logits of an exit, (texts, classes)."""
-    return model.logits_at(batch.exit_number, batch.hidden, batch.mask).float().cpu().numpy()
+    return model.logits_at(batch.exit_number, batch.hidden, batch.mask, batch.input_ids).float().cpu().numpy()
 
 
 def _pooled(model: EarlyExitModel, batch: ExitBatch) -> NDArray:
     """Compute the vectors that the head of an exit reads, (texts, width)."""
-    return model.pool(batch.hidden, batch.mask).float().cpu().numpy()
+    return model.pool(batch.exit_number, batch.hidden, batch.mask).float().cpu().numpy()
 
 
 @contextmanager

@@ -41,11 +41,14 @@ METHODS: dict[str, Method] = {
 
 # The stages of every schedule, in order: "last" trains the encoder with the last head, "heads" the other heads on a
 # frozen encoder, "all" everything jointly, "alternating" the same with only the last head at every other step,
-# Xin et al. (2021).
+# Xin et al. (2021), "exit-zero" the head before the first layer alone, on a trained model.
 SCHEDULES: dict[str, tuple[str, ...]] = {
     "joint": ("all",),
     "alternating": ("alternating",),
     "two-stage": ("last", "heads"),
     "mixed": ("last", "all"),
     "heads": ("heads",),
+    "exit-zero": ("exit-zero",),
 }
+# The schedules that leave a trained last head as it is: texts need no labels, heads can learn its answers.
+KEEP_LAST_HEAD = ("heads", "exit-zero")

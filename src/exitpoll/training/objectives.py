@@ -30,8 +30,7 @@ class Objective:
     needs_trained_last_head: bool = False  # the other heads learn from the last head, so it must be trained first
 
 
-FALLBACK = "relevancy"  # where the objective of a method is not defined
-WITHOUT_LABELS = "self_distillation"  # where texts have no labels
+FALLBACK = "relevancy"  # where the objective of a method is not defined, or needs labels and there are none
 
 
 def loss_for(settings: TrainingSettings, problem_type: str) -> Loss:

@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Any, Literal, get_args, get_type_hints
 from exitpoll.decide.metrics import REGRESSION
 from exitpoll.decide.strategies import STRATEGIES
 from exitpoll.errors import InputError
-from exitpoll.training.methods import METHODS, SCHEDULES, ExitWeights, Method
-from exitpoll.training.objectives import FALLBACK, OBJECTIVES, WITHOUT_LABELS
+from exitpoll.training.methods import KEEP_LAST_HEAD, METHODS, SCHEDULES, ExitWeights, Method
+from exitpoll.training.objectives import FALLBACK, OBJECTIVES
 
 if TYPE_CHECKING:
     MethodName = str
@@ -34,7 +34,7 @@ RANGES: dict[str, tuple[float, float]] = {  # inclusive
     "layer_drop": (0, 0.999),
     "weight_decay": (0, 1),
 }
-POSITIVE = ("learning_rate", "head_learning_rate", "max_grad_norm", "temperature")
+POSITIVE = ("learning_rate", "head_learning_rate", "ngram_learning_rate", "max_grad_norm", "temperature")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -44,9 +44,9 @@ class TrainingSettings:
     Args:
         method: The published method to follow.
         objective: The loss over all exits; the method's by default, relevancy where that is not defined, and
-            self_distillation for texts without labels.
+            also for texts without labels, where the last exit's answers take their place.
         schedule: The order in which encoder and heads are trained; the method's by default, "heads" for a fine-tuned
-            classifier. "heads" leaves the encoder and the last head unchanged.
+            classifier. "heads" leaves the encoder and the last head unchanged, "exit-zero" all but the head at exit 0.
         strategy: The exit strategy that goes with the model; the method's by default.
         exit_weights: Weight all exits alike or by depth; the method's by default.
         diversity_weight: λ of the ensemble objective, in [0, 1); the method's by default.
@@ -60,6 +60,7 @@ class TrainingSettings:
         batch_size: Texts in a training batch.
         learning_rate: Peak learning rate of the encoder.
         head_learning_rate: Peak learning rate of the heads.
+        ngram_learning_rate: Peak learning rate of the n-gram table of exit 0, whose rows are read rarely.
         warmup: Share of the steps in which the learning rate rises.
         weight_decay: Weight decay of AdamW.
         max_grad_norm: Gradients are clipped to this norm.
@@ -88,6 +89,7 @@ class TrainingSettings:
     batch_size: int = 32
     learning_rate: float = 5e-5
     head_learning_rate: float = 1e-3
+    ngram_learning_rate: float = 0.1
     warmup: float = 0.1
     weight_decay: float = 0.01
     max_grad_norm: float = 1.0
@@ -128,20 +130,23 @@ class TrainingSettings:
         return settings
 
 
-def fallback_notes(given: TrainingSettings, resolved: TrainingSettings, problem_type: str) -> list[str]:
+def fallback_notes(
+    given: TrainingSettings, resolved: TrainingSettings, problem_type: str, *, labelled: bool
+) -> list[str]:
     """Describe where a training departs from its method.
 
     Args:
         given: The settings as they were given.
         resolved: The same, resolved.
         problem_type: As in transformers.
+        labelled: Whether the texts have labels.
 
     Returns:
         What a reader of the results should know.
     """
     method = METHODS[given.method]
-    if resolved.objective == WITHOUT_LABELS and given.objective is None and method.objective != WITHOUT_LABELS:
-        return ["the texts have no labels: heads learn the last exit's answers, by self-distillation"]
+    if not labelled and given.objective is None and resolved.objective != method.objective:
+        return ["the texts have no labels: heads learn the last exit's answers"]
     if given.objective is None and resolved.objective != method.objective:
         reason = f"the {method.objective} objective of method {given.method} is not defined for {problem_type}"
         return [f"{reason}: the heads are trained with the {resolved.objective} objective"]
@@ -152,8 +157,8 @@ def _fitting(method: Method, problem_type: str | None, *, labelled: bool) -> Met
     """Replace what a method cannot do with texts of this kind."""
     if problem_type == REGRESSION and not STRATEGIES[method.strategy].regression:
         method = replace(method, strategy=next(name for name, row in STRATEGIES.items() if row.regression))
-    if not labelled:
-        return replace(method, objective=WITHOUT_LABELS, diversity_weight=0.0)
+    if not labelled and not OBJECTIVES[method.objective].needs_trained_last_head:
+        return replace(method, objective=FALLBACK, diversity_weight=0.0)
     if problem_type is not None and problem_type not in OBJECTIVES[method.objective].problem_types:
         return replace(method, objective=FALLBACK, diversity_weight=0.0)
     return method
@@ -217,12 +222,13 @@ def _check_schedule(settings: TrainingSettings, *, labelled: bool) -> None:
     """Refuse a schedule that does not train the last head before heads that learn from it, or that needs labels."""
     assert settings.objective is not None
     assert settings.schedule is not None
-    if not labelled and SCHEDULES[settings.schedule] != ("heads",):
+    if not labelled and settings.schedule not in KEEP_LAST_HEAD:
         raise InputError(
             "the texts have no labels, from which only the heads below a fine-tuned classifier can learn "
             "(schedule heads): use labelled texts, or start from a classifier"
         )
-    if OBJECTIVES[settings.objective].needs_trained_last_head and SCHEDULES[settings.schedule][-1] != "heads":
+    trained_before = SCHEDULES[settings.schedule][-1] in KEEP_LAST_HEAD
+    if OBJECTIVES[settings.objective].needs_trained_last_head and not trained_before:
         raise InputError(
             f"objective '{settings.objective}' learns from a trained last head, which schedule "
             f"'{settings.schedule}' does not train first: use two-stage or heads"

@@ -15,7 +15,6 @@ from transformers import (
     PrinterCallback,
     TrainerCallback,
     TrainingArguments,
-    default_data_collator,
 )
 
 from exitpoll.data.progress import OnProgress, named
@@ -25,10 +24,10 @@ from exitpoll.models.folder import JOURNAL
 from exitpoll.models.model import EarlyExitModel
 from exitpoll.models.tokenizer import TokenizedTexts
 from exitpoll.training.features import record_features
-from exitpoll.training.heads_only import FrozenTexts, HeadsOnly
+from exitpoll.training.heads_only import FrozenTexts, HeadsOnly, collate
 from exitpoll.training.journal import Journal
 from exitpoll.training.methods import SCHEDULES
-from exitpoll.training.objectives import Loss, loss_for
+from exitpoll.training.objectives import OBJECTIVES, Loss, loss_for
 from exitpoll.training.scores import answers_as_labels
 from exitpoll.training.settings import TrainingSettings
 from exitpoll.training.trainer import (
@@ -108,30 +107,57 @@ def _last_exit(job: Job) -> Loss:
 
 def _train_last(job: Job, objective: Loss, folder: Path) -> None:
     """Train the encoder and the last head, without the other exits."""
-    if not job.model.config.shared_head:
-        job.model.heads[: len(job.model.config.exit_layers) - 1].requires_grad_(False)
+    kept = int(job.model.has_exit_zero) if job.model.config.shared_head else len(job.model.config.exit_layers) - 1
+    job.model.heads[:kept].requires_grad_(False)
     _fit(job, "last", job.model, _last_exit(job), job.train, job.calibration, folder)
     job.model.requires_grad_(True)
 
 
 def _train_heads(job: Job, objective: Loss, folder: Path) -> None:
     """Train the heads below the last on the output of the frozen encoder, which is computed once."""
-    heads = HeadsOnly(job.model)
-    train_texts = _freeze(job, job.train, "train", folder)
-    calibration = _freeze(job, job.calibration, "calibration", folder)
-    _fit(job, "heads", heads, objective, train_texts, calibration, folder)
+    _train_first_heads(job, "heads", len(job.model.config.exit_layers) - 1, objective, folder)
 
 
-STAGES = {"all": _train_all, "alternating": _train_alternating, "last": _train_last, "heads": _train_heads}
+def _train_exit_zero(job: Job, objective: Loss, folder: Path) -> None:
+    """Train the head at exit 0 alone; no layer is run, unless it learns from the last head."""
+    assert job.settings.objective is not None
+    others = OBJECTIVES[job.settings.objective].needs_trained_last_head or job.train.labels is None
+    _train_first_heads(job, "exit-zero", 1, objective, folder, others=others)
 
 
-def _freeze(job: Job, texts: TokenizedTexts, split: str, folder: Path) -> FrozenTexts:
+def _train_first_heads(job: Job, stage: str, exits: int, objective: Loss, folder: Path, *, others: bool = True) -> None:
+    """Train the heads of the first exits on the output of the frozen rest, which is computed once."""
+    heads = HeadsOnly(job.model, exits)
+    train_texts, calibration = (
+        _freeze(job, texts, folder / f"{split}-{processes().process_index}.npy", split, exits, others=others)
+        for texts, split in ((job.train, "train"), (job.calibration, "calibration"))
+    )
+    _fit(job, stage, heads, objective, train_texts, calibration, folder)
+
+
+STAGES = {
+    "all": _train_all,
+    "alternating": _train_alternating,
+    "last": _train_last,
+    "heads": _train_heads,
+    "exit-zero": _train_exit_zero,
+}
+
+
+def _freeze(job: Job, texts: TokenizedTexts, path: Path, split: str, exits: int, *, others: bool) -> FrozenTexts:
     """Compute the features of a split, in every process separately."""
-    path = folder / f"{split}-{processes().process_index}.npy"
-    on_progress = named(f"features of {split}", job.on_progress)
-    features, last_logits = record_features(job.model, texts, job.tokenizer, path, on_progress=on_progress)
-    labels = answers_as_labels(last_logits, job.splits.problem_type) if texts.labels is None else texts.labels
-    return FrozenTexts(features, last_logits, labels)
+    features = record_features(
+        job.model,
+        texts,
+        job.tokenizer,
+        path,
+        exits=exits,
+        others=others,
+        on_progress=named(f"features of {split}", job.on_progress),
+    )
+    if texts.labels is not None:
+        return FrozenTexts(features, texts.labels)
+    return FrozenTexts(features, answers_as_labels(features.fixed_logits[:, -1], job.splits.problem_type))
 
 
 def _fit(
@@ -145,18 +171,19 @@ def _fit(
     alternate: Loss | None = None,
 ) -> None:
     """Train in one stage, resuming from its newest checkpoint, and load the best checkpoint."""
-    settings = job.settings
+    settings, frozen = job.settings, isinstance(train_texts, FrozenTexts)
     trainer = ExitTrainer(
         objective=objective,
         alternate=alternate,
         head_learning_rate=settings.head_learning_rate,
+        ngram_learning_rate=settings.ngram_learning_rate,
         journal=_journal(job, stage),
         on_progress=job.on_progress,
         model=model,
         args=_arguments(settings, folder, "last" if stage == "last" else settings.select),
         train_dataset=train_texts,
         eval_dataset=calibration,
-        data_collator=DataCollatorWithPadding(job.tokenizer) if stage != "heads" else default_data_collator,
+        data_collator=collate if frozen else DataCollatorWithPadding(job.tokenizer),
         compute_metrics=metrics_by(job.splits.metric, job.splits.problem_type),
         callbacks=_callbacks(settings),
     )

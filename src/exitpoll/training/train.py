@@ -110,7 +110,13 @@ def train(
     with locked(out, "train") if is_main else nullcontext(), shown(progress and is_main, on_progress) as report:
         job = _prepare(model, tokenizer, splits, resolved, partial_of(out), report)
         digest = TextDigest.of(splits.train)
-        notes = _log([*splits.notes, *fallback_notes(given, resolved, splits.problem_type), *_notes_on(job, digest)])
+        notes = _log(
+            [
+                *splits.notes,
+                *fallback_notes(given, resolved, splits.problem_type, labelled=labelled),
+                *_notes_on(job, digest),
+            ]
+        )
         job, clock = _open(job, resume=resume, overwrite=overwrite)
         torch.set_flush_denormal(True)
         set_seed(resolved.seed)
@@ -163,8 +169,12 @@ def _notes_on(job: Job, digest: TextDigest) -> Iterator[str]:
     """Yield what a reader of the results should know about labels, lengths and texts."""
     config = job.model.config
     yield from name_labels(job.model, job.tokenizer, job.splits, job.train)
+    if job.settings.schedule == "exit-zero":
+        yield "the head at exit 0 alone is trained: the encoder and all other heads stay as they were"
     if job.train.labels is None:
         yield f"without labels, scores are agreement with the last exit, after layer {config.exit_layers[-1]}"
+        if config.native_head:
+            yield "exitpoll adopt teaches the heads, certifies, exports and times in one command"
         if config.problem_type != REGRESSION and are_unnamed(config.id2label):
             yield f"the classifier does not name its classes: they stay {', '.join(config.id2label.values()):.60}"
     if config.native_head:
@@ -211,8 +221,9 @@ def _best_exit_notes(job: Job, scores: Mapping[str, SplitScores]) -> Iterator[st
     best = calibration.index(max(calibration))
     if calibration[best] > calibration[-1]:
         layers = job.model.config.exit_layers
+        place = f"after layer {layers[best]}" if layers[best] else "before the first layer"
         yield (
-            f"the exit after layer {layers[best]} scores better than the last, after layer {layers[-1]}: "
+            f"the exit {place} scores better than the last, after layer {layers[-1]}: "
             f"{100 * calibration[best]:.1f} against {100 * calibration[-1]:.1f} on the calibration split, "
             f"{100 * test[best]:.1f} against {100 * test[-1]:.1f} on the test split; "
             f"the best static depth is {layers[best]} layers"

@@ -25,6 +25,7 @@ from exitpoll.training.journal import Journal
 from exitpoll.training.objectives import Loss
 from exitpoll.training.scores import score_exits
 
+NGRAMS = "heads.0.ngrams.weight"  # the table of exit 0
 SCORE_NAMES = tuple(SplitScores.__annotations__)
 
 
@@ -118,6 +119,7 @@ class ExitTrainer(Trainer):
         objective: Loss,
         alternate: Loss | None,
         head_learning_rate: float,
+        ngram_learning_rate: float,
         journal: Journal,
         on_progress: OnProgress,
         **trainer_arguments: object,
@@ -128,6 +130,7 @@ class ExitTrainer(Trainer):
             objective: The loss over all exits.
             alternate: The loss of every other step, if it is another.
             head_learning_rate: Peak learning rate of the heads.
+            ngram_learning_rate: Peak learning rate of the n-gram table of exit 0.
             journal: Logs training batches and evaluations.
             on_progress: Called after every step and every evaluation.
             **trainer_arguments: Arguments of transformers.Trainer.
@@ -136,6 +139,7 @@ class ExitTrainer(Trainer):
         self.objective = objective
         self.alternate = alternate
         self.head_learning_rate = head_learning_rate
+        self.ngram_learning_rate = ngram_learning_rate
         self.journal = journal
         self.on_progress = on_progress
         self.mean_loss: float | None = None  # over the batches since the last evaluation
@@ -155,8 +159,11 @@ class ExitTrainer(Trainer):
         groups: dict[tuple[float, float], list[nn.Parameter]] = {}
         for name, parameter in self.model.named_parameters():
             if parameter.requires_grad:
-                rate = self.head_learning_rate if name.startswith("heads.") else learning_rate
-                decay = self.args.weight_decay if name in decayed else 0.0
+                rate, decay = learning_rate, self.args.weight_decay if name in decayed else 0.0
+                if name == NGRAMS:
+                    rate, decay = self.ngram_learning_rate, 0.0  # decay would outweigh the gradients of rare rows
+                elif name.startswith(("heads.", "attentions.")):
+                    rate = self.head_learning_rate
                 groups.setdefault((rate, decay), []).append(parameter)
         return [{"params": group, "lr": rate, "weight_decay": decay} for (rate, decay), group in groups.items()]
 

@@ -36,7 +36,8 @@ def identity_of(model: EarlyExitModel, splits: Splits, settings: TrainingSetting
         Plain values, in groups.
     """
     weights = hashlib.sha256()
-    for parameter in model.encoder.parameters():
+    frozen = model.heads[1:].parameters() if settings.schedule == "exit-zero" else ()
+    for parameter in (*model.encoder.parameters(), *frozen):
         weights.update(parameter.detach().cpu().contiguous().view(torch.uint8).numpy())
     config = model.config
     return {
@@ -46,6 +47,7 @@ def identity_of(model: EarlyExitModel, splits: Splits, settings: TrainingSetting
             "exit_layers": list(config.exit_layers),
             "head": [config.head, config.shared_head, config.native_head],
             "pooling": config.pooling,
+            "exit_zero": [config.exit_zero, config.ngram_buckets],
             "max_length": config.max_length,
             "labels": list(splits.label_names),
             "metric": splits.metric,

@@ -22,6 +22,18 @@ def test_goals_without_a_guarantee(recorded, run, tmp_path, goal):
     assert Policy.load(tmp_path / "p.json").certificate.goal
 
 
+@pytest.mark.parametrize("exits", ["1,3", "auto"])
+def test_some_exits(recorded, run, tmp_path, exits):
+    arguments = ("--trace", recorded / "calibration.safetensors", "--out", tmp_path / "p.json", "--exits", exits)
+    code, out, err = run("calibrate", recorded / "model", *arguments, "--latency-ms", "500", "--strategy", "margin")
+    assert code == 0, err
+    policy = Policy.load(tmp_path / "p.json")
+    assert ("chosen by measured milliseconds" in out) == (exits == "auto")
+    if exits == "1,3":
+        assert policy.exit_layers == (1, 3)
+        assert "asking only the exits after layers 1, 3" in out
+
+
 def test_exports_keep_their_policy(recorded, model, run):
     manifest = model / "onnx" / MANIFEST
     manifest.parent.mkdir()
@@ -102,8 +114,11 @@ class TestRefusals:
         return lambda message, *arguments: refused(message, "calibrate", recorded / "model", *trace, *arguments)
 
     def test_goals(self, rejected):
-        rejected("name exactly one goal")
+        rejected("name exactly one goal: --speedup, --latency-ms, --max-disagreement or --max-accuracy-drop")
         rejected("name exactly one goal", "--speedup", "2", "--max-disagreement", "0.1")
+
+    def test_exits(self, rejected):
+        rejected("exits '1-3' must be all, auto or layers such as 2,4,6,12", "--speedup", "2", "--exits", "1-3")
 
     def test_unknown_strategies(self, rejected):
         rejected('Invalid value "guess"', "--strategy", "guess", "--speedup", "2")

@@ -9,6 +9,8 @@ import sys
 
 import pytest
 
+from exitpoll import Engine, Policy
+
 
 @pytest.fixture
 def questions(tmp_path):
@@ -41,6 +43,29 @@ def test_lines_of_json_on_standard_input(run, refused, recorded, monkeypatch):
     refused("line 1: no text column among id, words; name it: --text-column", *words)
 
 
+def test_explanations(run, model, questions, monkeypatch):
+    Policy("max_prob", 0.0).save(model / "policy.json")
+    code, out, err = run("predict", model, "--data", questions, "--explain")
+    assert code == 0, err
+    assert out.count("after 1 of 3 layers: score 0.") == 2
+    assert out.startswith("'good film' (policy: max_prob)\nlayers  head  probability")
+    monkeypatch.setattr("sys.stdin", io.StringIO('{"words": "good film"}\n{"words": ""}\n'))
+    words = ("--text-column", "words", "--on-error", "skip", "--json")
+    code, out, err = run("predict", model, "--data", "-", "--explain", *words)
+    assert code == 0, err
+    explained, skipped = map(json.loads, out.splitlines())
+    assert explained == Engine.load(model).explain("good film").to_dict()
+    assert skipped["error"].startswith("line 2 is empty")
+
+
+def test_what_cannot_be_explained(refused, recorded, questions, tmp_path, monkeypatch):
+    words = ("predict", recorded / "model", "--explain", "--data")
+    refused("explanations go to standard output: leave out --out", *words, questions, "--out", tmp_path / "out.csv")
+    refused("nowhere.csv' does not exist", *words, tmp_path / "nowhere.csv")
+    monkeypatch.setattr("sys.stdin", io.StringIO('{"text": "   "}\n'))
+    refused("line 1 is empty, or neither a text nor a pair of texts", *words, "-")
+
+
 def test_how_a_file_was_read_is_noted(run, recorded, tmp_path):
     (tmp_path / "in.csv").write_text("id;text\n1;good film\n")
     code, out, err = run("predict", recorded / "model", "--data", tmp_path / "in.csv", "--out", tmp_path / "out.csv")
@@ -52,6 +77,11 @@ def test_refusals(refused, recorded, questions, tmp_path):
     model = recorded / "model"
     refused("name the file to write with --out", "predict", model, "--data", questions)
     refused("leave out --out", "predict", model, "--data", "-", "--out", tmp_path / "out.csv")
+    out = ("--data", questions, "--out", tmp_path / "out.csv")
+    refused("has no export for onnx", "predict", model, *out, "--runtime", "onnx")
+    refused(
+        'predict does not take "more", "words"; see: exitpoll predict --help', "predict", model, "more", "words", *out
+    )
     (tmp_path / "out.csv").touch()
     refused("exists already", "predict", model, "--data", questions, "--out", tmp_path / "out.csv")
 

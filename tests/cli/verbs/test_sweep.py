@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 
 from exitpoll import Policy, Trace
+from exitpoll.decide.costs import ExitCosts
 from exitpoll.files import write_json
 
 
@@ -48,6 +49,22 @@ def test_the_table_and_the_file_agree_with_the_decisions(recorded, run, tmp_path
         for threshold, score, speedup in zip(curve["thresholds"], curve["score"], curve["speedup"], strict=True):
             decisions = Policy(curve["strategy"], threshold, curve["policy"]["settings"]).decide(trace)
             assert (decisions.accuracy, decisions.speedup) == (pytest.approx(score), pytest.approx(speedup))
+
+
+def test_by_the_clock(recorded, run, tmp_path):
+    arguments = ("--clock", "--strategies", "margin", "--out", tmp_path / "s")
+    code, out, err = run("sweep", recorded / "test.safetensors", *arguments)
+    assert code == 0, err
+    assert "measured milliseconds" in " ".join(out.split())
+    trace, content = Trace.load(recorded / "test.safetensors"), json.loads((tmp_path / "s" / "curves.json").read_text())
+    assert content["unit"] == "milliseconds"
+    costs = ExitCosts.measured(trace.exit_layers, trace.about)
+    [curve] = content["curves"]
+    for threshold, speedup in zip(curve["thresholds"], curve["speedup"], strict=True):
+        exits = Policy("margin", threshold).decide(trace).exit
+        assert speedup == pytest.approx(costs.full / costs.of(trace.exit_layers)[exits].mean())
+    assert content["exits"][0]["speedup"] == pytest.approx(costs.full / costs.static[0])
+    assert "speedup_in_milliseconds" in (tmp_path / "s" / "curves.csv").read_text().splitlines()[0]
 
 
 def test_policies_of_a_sweep_can_be_decided_by(recorded, run, tmp_path):

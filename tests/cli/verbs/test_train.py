@@ -117,10 +117,10 @@ class TestRefusals:
         return check
 
     def test_nothing_to_start_from(self, rejected, data):
-        rejected("either --encoder or --classifier", "--data", data)
+        rejected("one of --encoder, --classifier and --model", "--data", data)
 
     def test_two_things_to_start_from(self, rejected, data, encoder_folder):
-        rejected("either --encoder or", "--data", data, "--encoder", encoder_folder, "--classifier", encoder_folder)
+        rejected("one of --encoder", "--data", data, "--encoder", encoder_folder, "--classifier", encoder_folder)
 
     def test_missing_data(self, rejected, tmp_path, encoder_folder):
         rejected("does not exist", "--data", tmp_path / "none.csv", "--encoder", encoder_folder)
@@ -212,3 +212,35 @@ class TestRefusals:
         weights = (folder / "model.safetensors").read_bytes()
         (folder / "model.safetensors").write_bytes(weights[: len(weights) // 2])
         rejected("cannot be loaded", "--data", data, "--encoder", folder)
+
+
+def test_exit_zero_is_added_to_a_trained_model(run, data, model_folder, tmp_path):
+    options = ("--exit-zero", "ngrams", "--data", data, *FAST)
+    code, out, err = run("train", "--model", model_folder, *options, "--out", tmp_path / "m")
+    assert code == 0, err
+    assert "the head at exit 0 alone is trained" in out
+    config, training = (read_json(tmp_path / "m" / f"{name}.json") for name in ("config", "training"))
+    assert (config["exit_layers"], config["exit_zero"]) == ([0, 1, 2, 3], "ngrams")
+    before = read_json(model_folder / "training.json")
+    assert training["scores"]["test"]["exit_scores"][1:] == before["scores"]["test"]["exit_scores"]
+    assert run("doctor", tmp_path / "m")[0] == run("doctor", model_folder)[0]
+
+
+def test_an_encoder_may_start_with_exit_zero(run, data, encoder_folder, tmp_path):
+    options = ("--exits", "0", "2", "--data", data, *FAST)
+    code, _, err = run("train", "--encoder", encoder_folder, *options, "--out", tmp_path / "m")
+    assert code == 0, err
+    config = read_json(tmp_path / "m" / "config.json")
+    assert (config["exit_layers"], config["exit_zero"]) == ([0, 2], "embeddings")
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ((), "use --exit-zero"),
+        (("--exit-zero", "ngrams", "--exits", "1"), "of its shape only exit 0 is new"),
+        (("--exit-zero", "ngrams", "--schedule", "joint"), "schedule joint trains others too"),
+    ],
+)
+def test_a_trained_model_gets_nothing_but_exit_zero(refused, data, model_folder, tmp_path, options, message):
+    refused(message, "train", "--model", model_folder, "--data", data, "--out", tmp_path / "m", *options)

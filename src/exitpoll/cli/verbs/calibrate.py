@@ -9,8 +9,10 @@ from typing import TYPE_CHECKING, Annotated
 from exitpoll.cli.console import print_as_json, quieten_transformers, remark, say, show_result
 from exitpoll.cli.groups import IN_DATA, IN_GOAL, IN_METHOD
 from exitpoll.cli.options import AsJson, MetricName, OptionalOut, StrategyOrBest
+from exitpoll.errors import InputError
 
 if TYPE_CHECKING:
+    from exitpoll.decide.calibrate import Exits
     from exitpoll.decide.policy import Policy
 
 
@@ -24,8 +26,10 @@ def calibrate(
     latency_ms: Annotated[float | None, IN_GOAL] = None,
     max_disagreement: Annotated[float | None, IN_GOAL] = None,
     max_accuracy_drop: Annotated[float | None, IN_GOAL] = None,
+    tolerance: Annotated[float | None, IN_GOAL] = None,
     confidence: Annotated[float, IN_GOAL] = 0.95,
     metric: MetricName | None = None,
+    exits: Annotated[str, IN_METHOD] = "all",
     seed: Annotated[int, IN_METHOD] = 0,
     allow_training_texts: Annotated[bool, IN_DATA] = False,
     out: OptionalOut = None,
@@ -48,8 +52,11 @@ def calibrate(
             share of texts; 0.01 is one text in a hundred. Needs no labels.
         max_accuracy_drop: Goal: the fastest policy that is guaranteed to lose at most this much accuracy against the
             full model; 0.01 is one point. Needs labels.
+        tolerance: For --max-disagreement of regression: values at most so far apart count as the same answer.
         confidence: The confidence of the guarantee.
         metric: The metric to score by, for a speed-up or latency; the task's by default.
+        exits: Which exits to ask: all, the layers of some with commas between them, such as 2,4,6,12, or auto to choose
+            them by the times that recording measured.
         seed: Seed of the random halves of the texts, one to search on and one to certify on.
         allow_training_texts: Calibrate on texts that the model was trained on, which makes every figure too good.
         out: Where to write the policy, if not in the model folder.
@@ -75,7 +82,9 @@ def calibrate(
         max_disagreement=max_disagreement,
         max_accuracy_drop=max_accuracy_drop,
         confidence=confidence,
+        tolerance=tolerance,
         metric=metric,
+        exits=_exits_from(exits),
         seed=seed,
         allow_training_texts=allow_training_texts,
     )
@@ -87,6 +96,16 @@ def calibrate(
     remark(*note_not_finite(recorded), *written)
     if policy.threshold is None:
         sys.exit(1)
+
+
+def _exits_from(text: str) -> Exits:
+    """Read which exits to ask."""
+    if text in ("all", "auto"):
+        return "auto" if text == "auto" else "all"
+    parts = [part.strip() for part in text.split(",")]
+    if not all(part.isdecimal() for part in parts):
+        raise InputError(f"exits '{text}' must be all, auto or layers such as 2,4,6,12")
+    return [int(part) for part in parts]
 
 
 def _write(policy: Policy, model_folder: Path, out: Path) -> list[str]:

@@ -42,7 +42,8 @@ def export(
         model: The model folder that `exitpoll train` wrote.
         out: The folder to write; by default onnx, or onnx-int8, in the model folder.
         int8: Quantize weights and activations: smaller and faster, with slightly different answers.
-        single_file: Write self-exiting.onnx too: one file that exits early in plain ONNX Runtime, without exitpoll.
+        single_file: Write one graph, which exits early in plain ONNX Runtime too, even where all layers share their
+            weights, as in ALBERT; other models always are one graph.
         data: The data the model was trained on, or other texts like those to come: the policy is calibrated on them
             again, and the cost of int8 is measured. Without data, an int8 export has no policy.
         split: Which split of the data; all takes a file as it is, with labels or without.

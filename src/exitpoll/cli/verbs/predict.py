@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import io
 import sys
+from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Literal
+from typing import TYPE_CHECKING, Annotated, Literal, TextIO
 
 from cyclopts import Parameter
 
 from exitpoll.cli.console import (
+    modes,
     print_as_json,
     progress_console,
     quieten_transformers,
@@ -18,8 +20,18 @@ from exitpoll.cli.console import (
     show_result,
     write_out,
 )
-from exitpoll.cli.groups import IN_DATA
-from exitpoll.cli.options import AsJson, BatchSize, Device, OptionalOut, Overwrite, PolicyPath, Resume, Threads
+from exitpoll.cli.groups import IN_DATA, IN_OUTPUT
+from exitpoll.cli.options import (
+    AsJson,
+    BatchSize,
+    Device,
+    OptionalOut,
+    Overwrite,
+    PolicyPath,
+    Resume,
+    RuntimeName,
+    Threads,
+)
 from exitpoll.errors import InputError
 
 if TYPE_CHECKING:
@@ -34,6 +46,7 @@ def predict(
     *,
     data: Annotated[str, Parameter(allow_leading_hyphen=True), IN_DATA],
     out: OptionalOut = None,
+    runtime: RuntimeName = None,
     policy: PolicyPath = None,
     text_column: Annotated[str | None, IN_DATA] = None,
     pair_column: Annotated[str | None, IN_DATA] = None,
@@ -43,6 +56,7 @@ def predict(
     on_error: Annotated[Literal["stop", "skip"], IN_DATA] = "stop",
     resume: Resume = False,
     overwrite: Overwrite = False,
+    explain: Annotated[bool, Parameter(negative=""), IN_OUTPUT] = False,
     as_json: AsJson = False,
 ) -> None:
     """Classify every row of a file, with early exit.
@@ -54,6 +68,7 @@ def predict(
         data: A CSV, TSV, JSON, JSONL, TXT or Parquet file of any size, the text files also as .gz or .zst, or - for
             texts or JSON objects as lines of standard input.
         out: The CSV, TSV, JSONL or Parquet file to write; for standard input, JSON lines go to standard output.
+        runtime: Run the export of the model folder for this runtime, with its own policy; torch by default.
         policy: Another policy than the model's own.
         text_column: The column of the text.
         pair_column: The column of the second text of a pair.
@@ -63,6 +78,8 @@ def predict(
         on_error: What to do with a row that cannot be read: stop, or skip it and write the reason to the column error.
         resume: Continue a job that was interrupted.
         overwrite: Replace an older output.
+        explain: Print, for every text, what the exits on its way said and why it left, in place of writing a file; one
+            line of JSON for every text with --json.
         as_json: Print the counts as JSON.
     """
     from exitpoll.data.bars import progress_bars
@@ -71,24 +88,27 @@ def predict(
     from exitpoll.engine.predict import predict_file
 
     print_as_json(as_json)
-    _check_places(data, out, overwrite=overwrite)
+    _check_places(data, out, overwrite=overwrite, explain=explain)
     quieten_transformers()
     chosen = None if policy is None else Policy.load(policy)
-    engine = Engine.load(model, policy=chosen, threads=threads, device=device)
+    engine = Engine.load(model, runtime, policy=chosen, threads=threads, device=device)
+    columns = {"text_column": text_column, "pair_column": pair_column}
+    if explain:
+        _explain(engine, data, on_error, columns)
+        return
     if out is None:
-        _predict_stdin(engine, batch_size, on_error, text_column=text_column, pair_column=pair_column)
+        _predict_stdin(engine, batch_size, on_error, columns)
         return
     with progress_bars(progress_console()) as on_progress:
         done = predict_file(
             engine,
             Path(data),
             out,
-            text_column=text_column,
-            pair_column=pair_column,
+            **columns,
             batch_size=batch_size,
             on_error=on_error,
             resume=resume,
-            about={"model": str(Path(model).resolve()), "policy": engine.policy.to_dict()},
+            about={"model": str(Path(model).resolve()), "runtime": runtime, "policy": engine.policy.to_dict()},
             on_progress=on_progress,
         )
     remark(*(f"note: {note}" for note in done.notes))
@@ -101,10 +121,19 @@ def predict(
     show_result({"out": str(out), **vars(done)})
 
 
-def _check_places(data: str, out: Path | None, *, overwrite: bool) -> None:
-    """Check that a file is answered in a file, and standard input on standard output."""
+def _check_places(data: str, out: Path | None, *, overwrite: bool, explain: bool) -> None:
+    """Check that a file is answered in a file, and standard input on standard output; so are explanations."""
+    from exitpoll.data.readers import check_known
     from exitpoll.files import check_writable
 
+    if explain:
+        if out is not None:
+            raise InputError("explanations go to standard output: leave out --out")
+        if data != STDIN:
+            check_known(Path(data))
+            if not Path(data).is_file():
+                raise InputError(f"'{data}' does not exist")
+        return
     if out is not None and data == STDIN:
         raise InputError("standard input is answered on standard output: leave out --out, or name a file with --data")
     if out is None and data != STDIN:
@@ -114,18 +143,34 @@ def _check_places(data: str, out: Path | None, *, overwrite: bool) -> None:
 
 
 def _predict_stdin(
-    engine: Engine,
-    batch_size: int,
-    on_error: Literal["stop", "skip"],
-    *,
-    text_column: str | None,
-    pair_column: str | None,
+    engine: Engine, batch_size: int, on_error: Literal["stop", "skip"], columns: Mapping[str, str | None]
 ) -> None:
     """Answer lines of standard input, batch by batch."""
     from exitpoll.engine.predict import predict_lines
 
-    if isinstance(sys.stdin, io.TextIOWrapper):
-        sys.stdin.reconfigure(encoding="utf-8", errors="surrogateescape")  # errors name the line that is not UTF-8
-    columns = {"text_column": text_column, "pair_column": pair_column}
-    for line in predict_lines(engine, sys.stdin, batch_size, **columns, on_error=on_error):
+    for line in predict_lines(engine, _stdin_lines(), batch_size, **columns, on_error=on_error):
         write_out(line)
+
+
+def _explain(engine: Engine, data: str, on_error: Literal["stop", "skip"], columns: Mapping[str, str | None]) -> None:
+    """Print a table for every text, or a line of JSON."""
+    from exitpoll.data.json_rows import read_texts_or_objects
+    from exitpoll.data.readers import read_rows
+    from exitpoll.engine.predict import explain_rows
+
+    rows = read_texts_or_objects(_stdin_lines()) if data == STDIN else read_rows(Path(data))
+    for explanation in explain_rows(engine, rows, **columns, on_error=on_error):
+        if isinstance(explanation, str):
+            say(f"skipped: {explanation}", "")
+            show_result({"error": explanation})
+        elif modes.json:
+            show_result(explanation.to_dict())
+        else:
+            say(*str(explanation).splitlines(), "")
+
+
+def _stdin_lines() -> TextIO:
+    """Return the lines of standard input, whose bytes that are not UTF-8 errors will name."""
+    if isinstance(sys.stdin, io.TextIOWrapper):
+        sys.stdin.reconfigure(encoding="utf-8", errors="surrogateescape")
+    return sys.stdin

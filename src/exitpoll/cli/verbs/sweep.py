@@ -19,6 +19,7 @@ def sweep(
     ks: Annotated[Floats, IN_METHOD] = None,
     metric: MetricName | None = None,
     points: Annotated[int, IN_METHOD] = 200,
+    clock: Annotated[bool, IN_METHOD] = False,
     out: OptionalOut = None,
     as_json: AsJson = False,
 ) -> None:
@@ -32,11 +33,14 @@ def sweep(
         ks: The exponents of votes and soft_votes; 0, 0.25, 0.5 and 0.75 by default.
         metric: The metric to score by; the task's by default.
         points: How many thresholds of a strategy to try.
+        clock: Count speed-ups in the milliseconds that recording measured, heads and decisions included, in place of
+            layers.
         out: The folder for curves.json, curves.csv and curves.png; one beside the trace by default.
         as_json: Print the curves as JSON.
     """
     from exitpoll.cli.tables import comparison_table
     from exitpoll.decide.compare import SPEEDUPS, compare
+    from exitpoll.decide.costs import ExitCosts
     from exitpoll.decide.strategies import KS
     from exitpoll.decide.sweep import sweep as sweep_trace
     from exitpoll.decide.trace import Trace
@@ -50,7 +54,9 @@ def sweep(
     if points < 1:
         raise InputError(f"points {points} must be at least 1")
     recorded = Trace.load(trace)
-    comparison = compare(recorded, sweep_trace(recorded, strategies, ks=ks or KS, metric=metric, points=points))
+    costs = ExitCosts.measured(recorded.exit_layers, recorded.about, needs_head=True) if clock else None
+    curves = sweep_trace(recorded, strategies, ks=ks or KS, metric=metric, points=points, costs=costs)
+    comparison = compare(recorded, curves, costs)
     out = out or trace.with_name(f"{trace.stem}-sweep")
     out.mkdir(parents=True, exist_ok=True)
     write_text(out / "curves.csv", comparison.to_csv())

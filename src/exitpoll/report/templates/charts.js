@@ -28,8 +28,11 @@ const markOf = (number) => `other${number % 6} dash${(number + Math.floor(number
 function curveScales(width) {
   const height = Math.round(clamp(width * 0.48, 290, 400));
   const box = { left: 42, right: width - 14, top: 26, bottom: height - 38 };
-  const fastest = Math.max(...curves.static.speedup, ...(slider?.speedup ?? []), 1.5);
-  return { height, box, fastest, x: logarithmic(1, fastest, box.left, box.right),
+  const [least] = data.layers.filter((layer) => layer > 0), last = data.layers.at(-1);
+  const most = data.layers[0] > 0 ? Infinity : 1.5 * last / least;  // exit 0 is far beyond, and shown at the edge
+  const fastest = Math.min(Math.max(...curves.static.speedup, ...(slider?.speedup ?? []), 1.5), most);
+  const scale = logarithmic(1, fastest, box.left, box.right);
+  return { height, box, fastest, x: (speedup) => scale(Math.min(speedup, fastest)),
     y: linear(curves.range[0], curves.range[1], box.bottom, box.top) };
 }
 

@@ -1,0 +1,1 @@
+"""HTTP: every text answered when it exits, in the dialects of existing clients."""

@@ -1,0 +1,172 @@
+"""Audits: some texts, drawn by a coin at arrival, also run to full depth, to watch the guarantees of the policies."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import logging
+import random
+from collections.abc import Callable
+from contextlib import suppress
+from pathlib import Path
+
+import numpy as np
+
+from exitpoll.data.batching import Tokens
+from exitpoll.decide.metrics import predictions
+from exitpoll.decide.monitor import Monitor
+from exitpoll.decide.policy import Policy
+from exitpoll.engine.engine import Prediction
+from exitpoll.errors import InputError
+from exitpoll.files import read_json, write_json
+from exitpoll.server.metrics import Metrics
+from exitpoll.server.model_thread import Job, ModelThread, Result
+from exitpoll.server.policies import FULL, NamedPolicy, Policies
+
+logger = logging.getLogger("exitpoll.server")
+MOST_WAITING = 256  # texts that wait to be audited; others are dropped, and counted
+SAVED_EVERY = 50  # audited texts
+
+Post = Callable[[Callable[[Result], None], Result], None]
+
+
+class Audits:
+    """The monitors of the policies, and the texts that run to full depth for them."""
+
+    def __init__(
+        self, share: float, thread: ModelThread, metrics: Metrics, policies: Policies, state: Path | None = None
+    ) -> None:
+        """Begin, or go on where a state was saved.
+
+        Args:
+            share: The share of texts to audit.
+            thread: Runs them, when nothing else is due.
+            metrics: Of the server.
+            policies: The policies by name.
+            state: The file that keeps the counts over restarts.
+        """
+        self.share, self.thread, self.metrics, self.state = share, thread, metrics, state
+        self.waiting, self._coin = 0, random.Random()
+        self.monitors: dict[str, Monitor] = {}
+        self._keys: dict[str, str] = {}
+        self._full = policies[FULL].policy
+        self._saved = self._read_state()
+        self.watch(policies)
+
+    def watch(self, policies: Policies) -> None:
+        """Watch the guarantees of policies; one that has not changed keeps its counts.
+
+        Args:
+            policies: The policies by name.
+        """
+        keys = {name: _key(named.policy) for name, named in policies.items()}
+        kept = {name: monitor for name, monitor in self.monitors.items() if self._keys[name] == keys.get(name)}
+        self._full, self.monitors, self._keys = policies[FULL].policy, {}, keys
+        for name, named in policies.items():
+            monitor = kept.get(name) or self._restored(name) or Monitor.of(named.policy)
+            if monitor is None or not self.share:
+                continue
+            monitor.on_alarm = lambda broken, name=name: self._alarm(name, broken)
+            self.monitors[name] = monitor
+            self._show(name, monitor)
+
+    def is_drawn(self, policy: NamedPolicy, max_depth: int | None) -> bool:
+        """Toss the coin for a text that arrives."""
+        return policy.name in self.monitors and max_depth is None and self._coin.random() < self.share
+
+    def answered(self, name: str, tokens: Tokens, prediction: Prediction, post: Post) -> None:
+        """Let a text that was drawn run to full depth, or compare it at once if it did already.
+
+        Args:
+            name: Of its policy.
+            tokens: The text alone.
+            prediction: The answer that was given.
+            post: Calls a function with a result in the event loop, from the model thread.
+        """
+        runtime = self.thread.model.runtime
+        if prediction.depth == runtime.exit_layers[-1] and prediction.logits is not None and prediction.is_finite:
+            logits = np.asarray(prediction.logits)[None]
+            full = predictions(logits, runtime.problem_type)[0]
+            self._compare(name, prediction.label, _named(full, prediction))
+            return
+        if self.waiting >= MOST_WAITING:
+            self.metrics.shadow_dropped.labels(name).inc()
+            return
+        self.waiting += 1
+
+        def compare(result: Result) -> None:
+            self.waiting -= 1
+            if result.prediction is None:
+                self.metrics.shadow_dropped.labels(name).inc()
+            else:
+                self._compare(name, prediction.label, result.prediction.label)
+
+        self.thread.submit(Job(tokens, self._full, lambda result: post(compare, result), due=float("inf")))
+
+    def _compare(self, name: str, live: object, full: object) -> None:
+        """Count a text."""
+        monitor = self.monitors.get(name)
+        if monitor is None:  # the policy was removed meanwhile
+            return
+        before = monitor.differing
+        monitor.compare(live, full)
+        self.metrics.shadow_texts.labels(name).inc()
+        self.metrics.shadow_disagreements.labels(name).inc(monitor.differing - before)
+        self._show(name, monitor)
+        if monitor.texts % SAVED_EVERY == 0:
+            self.save()
+
+    def _show(self, name: str, monitor: Monitor) -> None:
+        """Set the gauges of a policy."""
+        self.metrics.shadow_bound.labels(name).set(monitor.lower_bound)
+        self.metrics.guarantee_limit.labels(name).set(monitor.limit)
+        self.metrics.guarantee_broken.labels(name).set(int(monitor.is_broken))
+
+    def _alarm(self, name: str, monitor: Monitor) -> None:
+        """Report a broken guarantee."""
+        logger.error(
+            "the guarantee of policy '%s' is broken: answers differ on %d of %d texts, where at most %g %% may; the "
+            "texts are probably not like the calibration texts: calibrate again",
+            *(name, monitor.differing, monitor.texts, 100 * monitor.limit),
+        )
+        self.save()
+
+    # ---- state ------------------------------------------------------------------------------------------------------
+
+    def save(self) -> None:
+        """Write the counts of all policies, if there is a file for them."""
+        if self.state is None:
+            return
+        content = {name: {"policy": self._keys[name], **monitor.to_dict()} for name, monitor in self.monitors.items()}
+        with suppress(OSError):  # a full disk must not stop answers
+            write_json(self.state, content)
+
+    def _read_state(self) -> dict[str, object]:
+        """Read what was saved."""
+        if self.state is None or not self.state.exists():
+            return {}
+        content = read_json(self.state)
+        if content is None:
+            raise InputError(f"'{self.state}' is not the state of audits; remove it or name another file")
+        return content
+
+    def _restored(self, name: str) -> Monitor | None:
+        """Return the monitor of a policy that was saved, if the policy is the same."""
+        content = self._saved.pop(name, None)
+        if not isinstance(content, dict) or content.pop("policy", None) != self._keys[name]:
+            return None
+        return Monitor.from_dict(content)
+
+
+def _key(policy: Policy) -> str:
+    """Return the hash of a policy."""
+    return hashlib.sha256(json.dumps(policy.to_dict(), sort_keys=True).encode()).hexdigest()[:16]
+
+
+def _named(full: np.ndarray, prediction: Prediction) -> object:
+    """Return the full model's answer in the form of the prediction's label."""
+    if isinstance(prediction.label, float):
+        return float(full)
+    if isinstance(prediction.label, tuple):
+        return tuple(name for name, applies in zip(prediction.label_names, full, strict=True) if applies)
+    return prediction.label_names[int(full)]

@@ -1,0 +1,91 @@
+"""The OpenAPI document, with an example for every request that predicts."""
+
+from __future__ import annotations
+
+from importlib.metadata import version
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from exitpoll.server.service import Service
+
+ERRORS = {
+    "400": "The body is not JSON, or holds no texts.",
+    "401": "The key is missing or wrong.",
+    "404": "There is no such model or policy.",
+    "408": "The body did not arrive in time.",
+    "413": "The body, a text or the number of texts is above a limit.",
+    "422": "A field or a text is wrong.",
+    "424": "The logits of the model are not finite.",
+    "429": "The server is overloaded; Retry-After says when to try again.",
+    "500": "The model failed.",
+    "503": "The server is not ready, or ending.",
+    "504": "The time of the request is over.",
+}
+OPERATIONS = {
+    "/health": "Whether the server is ready.",
+    "/health/live": "Whether the model still makes calls that end.",
+    "/health/ready": "Whether the server is ready.",
+    "/ping": "Whether the server is ready, for SageMaker.",
+    "/info": "Model, exits, policies and limits.",
+    "/metrics": "Metrics in the format of Prometheus.",
+    "/v1/models": "The model, and the model with each policy.",
+    "/v1/policies": "The policies and their guarantees.",
+    "/v2": "The server, as the Open Inference Protocol describes it.",
+    "/v2/health/live": "Whether the model still makes calls that end.",
+    "/v2/health/ready": "Whether the server is ready.",
+}
+
+
+def document(service: Service) -> dict[str, Any]:
+    """Return the OpenAPI document of a service.
+
+    Args:
+        service: The service, whose model the examples fit.
+
+    Returns:
+        The document.
+    """
+    paths: dict[str, Any] = {path: {"get": _operation(about)} for path, about in OPERATIONS.items()}
+    paths["/v1/policies/reload"] = {"post": _operation("Read the policies again; broken ones change nothing.")}
+    for path, (about, example) in examples(service).items():
+        operation = _operation(about)
+        schema = {"type": "object", "example": example}
+        operation["requestBody"] = {"required": True, "content": {"application/json": {"schema": schema}}}
+        names = [name for name in ("name", "version") if f"{{{name}}}" in path]
+        operation["parameters"] = [
+            {"name": name, "in": "path", "required": True, "schema": {"type": "string"}} for name in names
+        ]
+        operation["responses"] |= {code: {"description": words} for code, words in ERRORS.items()}
+        paths[path] = {"post": operation}
+    title = {"title": "exitpoll", "version": version("exitpoll"), "description": "Early exits for text classifiers."}
+    return {"openapi": "3.1.0", "info": title, "paths": paths}
+
+
+def _operation(about: str) -> dict[str, Any]:
+    """Return what all operations have."""
+    return {"summary": about, "responses": {"200": {"description": "OK"}}}
+
+
+def examples(service: Service) -> dict[str, tuple[str, dict[str, Any]]]:
+    """Return a summary and an example for every path that predicts."""
+    pairs = bool(service.model.training.get("pairs"))
+    text: object = ["Who wrote it ?", "She wrote it ."] if pairs else "How far is it from Denver to Aspen ?"
+    tensor = {"name": "text", "datatype": "BYTES", "shape": [1, 2 if pairs else 1], "data": _flat(text)}
+    inputs = {"inputs": [text]}
+    native = {"texts": [text], "policy": "default", "top_k": 3, "explain": True, "timeout_ms": 5000}
+    return {
+        "/v1/predict": ("Predict texts, with depth, votes and guarantee.", native),
+        "/v1/predict/stream": ("Predict texts, each answered as it leaves.", {"texts": [text]}),
+        "/predict": ("Predict as text-embeddings-inference.", inputs),
+        "/invocations": ("Predict as text-embeddings-inference, for SageMaker.", inputs),
+        "/": ("Predict for the inference clients of Hugging Face.", inputs),
+        "/models/{name}": ("Predict for the inference clients of Hugging Face.", inputs),
+        "/classify": ("Predict as vLLM.", {"model": service.name, "input": [text]}),
+        "/v1/classify": ("Predict as vLLM.", {"model": service.name, "input": [text]}),
+        "/v2/models/{name}/infer": ("Predict by the Open Inference Protocol.", {"inputs": [tensor]}),
+    }
+
+
+def _flat(text: object) -> list[object]:
+    """Return a text, or both texts of a pair, as the elements of a tensor."""
+    return list(text) if isinstance(text, list) else [text]
