@@ -103,6 +103,28 @@ def test_termination_says_the_same(long_commands):
     assert (code, out) == (143, "")
 
 
+DELETES = """
+import signal
+from exitpoll.cli.interrupts import Interrupts
+interrupts = Interrupts(["train"])
+interrupts.are_caught = True
+class Deleted:
+    def __del__(self):
+        signal.raise_signal(signal.SIGTERM)
+try:
+    Deleted()
+    while True:
+        pass
+except KeyboardInterrupt:
+    print(interrupts.message, interrupts.code)
+"""
+
+
+def test_it_is_not_lost_while_an_object_is_deleted():
+    done = subprocess.run([sys.executable, "-c", DELETES], capture_output=True, text=True, timeout=60, check=True)
+    assert (done.stdout, done.stderr) == ("interrupted; rerun with --resume to continue 143\n", "")
+
+
 SWALLOWS = """
 import sys, time
 sys.argv = ["exitpoll", "calibrate"]

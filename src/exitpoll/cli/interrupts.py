@@ -5,8 +5,13 @@ from __future__ import annotations
 import os
 import signal
 import sys
+import threading
 from collections.abc import Sequence
 from types import FrameType
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from sys import UnraisableHookArgs
 
 _CONTINUE = {  # how to continue, for verbs that can
     "train": "; rerun with --resume to continue",
@@ -16,6 +21,7 @@ _CONTINUE = {  # how to continue, for verbs that can
     "reproduce": "; rerun the same command to continue",
 }
 _SHOW_CURSOR = "\x1b[?25h"  # a progress bar hides it
+_AGAIN = 0.01  # seconds until a signal that was swallowed is sent again
 
 
 class Interrupts:
@@ -24,7 +30,8 @@ class Interrupts:
     At once means at a second signal, before and after the work, or in the middle of an import.
 
     An import can take seconds, has nothing to clean up, and may swallow the exception or turn it into another: packages
-    try to import what they could use, and catch whatever comes of it.
+    try to import what they could use, and catch whatever comes of it. Python itself swallows what is raised while an
+    object is deleted: that is sent again.
     """
 
     def __init__(self, words: Sequence[str]) -> None:
@@ -41,6 +48,7 @@ class Interrupts:
             signal.signal(signal.SIGTERM, self._handle)
         except ValueError:  # not the main thread: signals are its business
             return
+        sys.unraisablehook = self._send_again
 
     @property
     def code(self) -> int:
@@ -56,6 +64,14 @@ class Interrupts:
         line = f"exitpoll: {self.message}\n" if is_first else ""
         os.write(2, f"{cursor}{line}".encode())
         os._exit(self.code)
+
+    def _send_again(self, swallowed: UnraisableHookArgs) -> None:
+        """Send a signal again whose exception Python could not raise, because an object was being deleted."""
+        if self.number is None or not issubclass(swallowed.exc_type, KeyboardInterrupt):
+            sys.__unraisablehook__(swallowed)
+            return
+        number, self.number = self.number, None
+        threading.Timer(_AGAIN, signal.raise_signal, [number]).start()
 
 
 def verb_of(words: Sequence[str]) -> str:
