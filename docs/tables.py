@@ -278,11 +278,25 @@ def exit_zero() -> str:
     return exit_zero_table(results("experiments", "exit_zero"))
 
 
+def exit_zero_clock() -> str:
+    """Return what an exit before the first layer gains on the clock."""
+    from experiments.exit_zero_clock import table as clock_table
+
+    return clock_table(results("experiments", "exit_zero"))
+
+
 def adopt() -> str:
     """Return what adopt gains on classifiers of plain transformers."""
     from experiments.adopt import table as adopt_table
 
     return adopt_table(results("experiments", "adopt"))
+
+
+def adopt_in_short() -> str:
+    """Return the same for the README."""
+    from experiments.adopt import short_table
+
+    return short_table(results("experiments", "adopt"))
 
 
 def heads() -> str:
@@ -363,9 +377,11 @@ BLOCKS: dict[str, Callable[[], str]] = {
     "quickstart": quickstart,
     "guarantee of trec": guarantee_of_trec,
     "adopt": adopt,
+    "adopt in short": adopt_in_short,
     "heads": heads,
     "learned and hybrid": learned_and_hybrid,
     "exit zero": exit_zero,
+    "exit zero clock": exit_zero_clock,
     "guarantee by simulation": guarantee_by_simulation,
     "pooling and learning rate": pooling_and_learning_rate,
     "exits of trec": exits_of_trec,

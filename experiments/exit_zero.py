@@ -138,7 +138,8 @@ def main() -> None:
     for task in arguments.tasks:
         name, places = task.split("=")
         folder, data = places.split(",")
-        results[name] = measure(folder, load_splits(data, limit=arguments.limit))
+        known = {key: value for key, value in results.get(name, {}).items() if key == "clock"}  # of exit_zero_clock.py
+        results[name] = {**measure(folder, load_splits(data, limit=arguments.limit)), **known}
         write_json(RESULTS, results)
     print(table(results))
 

@@ -16,6 +16,7 @@ from exitpoll import Policy
 
 ROOT = Path(__file__).parent
 RESULTS = ROOT / "results" / "quickstart.json"
+KEPT = ("runtime", "way", "batch_size", "milliseconds", "depth", "against_plain", "rounds")  # of a timing
 FIGURE = ROOT.parent / "docs" / "figures" / "quickstart.png"
 
 
@@ -34,16 +35,10 @@ def collect(folder: Path) -> dict[str, Any]:
         "strategy": policy.name,
         "policy": rows["policy"],
         "full": rows["full model"],
-        "clock": _timings(bench, "engine"),
-        "full_graph": _timings(bench, "full graph"),  # ONNX Runtime without exits
+        "layers": bench["layers"],
+        "timings": [{key: timing[key] for key in KEPT} for timing in bench["timings"]],
         "mean_tokens": bench["mean_tokens"],
     }
-
-
-def _timings(bench: dict[str, Any], way: str) -> list[dict[str, Any]]:
-    """Pick the wall-clock ratios of one way to run the model."""
-    keys = ("runtime", "batch_size", "against_plain")
-    return [{key: timing[key] for key in keys} for timing in bench["timings"] if timing["way"] == way]
 
 
 def in_words(results: dict[str, Any]) -> str:
@@ -61,7 +56,8 @@ def in_words(results: dict[str, Any]) -> str:
 
 def _speeds(results: dict[str, Any], runtime: str) -> str:
     """Write the wall-clock ratios of a runtime, one text at a time and in batches."""
-    speeds = {row["batch_size"]: row["against_plain"] for row in results["clock"] if row["runtime"] == runtime}
+    rows = [row for row in results["timings"] if (row["runtime"], row["way"]) == (runtime, "engine")]
+    speeds = {row["batch_size"]: row["against_plain"] for row in rows}
     return f"{speeds[1]:.1f} × one text at a time and {speeds[32]:.1f} × in batches of 32"
 
 
