@@ -1,7 +1,7 @@
 """One of the processes of a tiny training, started by torchrun.
 
-worker.py ENCODER OUT NOTES [--resume] [--kill RANK:STEP]. Into the folder NOTES every process writes its process id, and
-which folders and files it made, renamed and wrote.
+worker.py ENCODER OUT NOTES [--resume] [--kill RANK:STEP]: every process writes its process id into the folder NOTES,
+and which folders and files it made, renamed and wrote.
 """
 
 from __future__ import annotations
