@@ -73,8 +73,10 @@ def find_capacity(
             high = rate
         if low and high / low <= 1 + precision:
             break
-        if not low or high == math.inf:
-            rate = rate * STRIDE if low else rate / STRIDE
+        if high == math.inf:
+            rate *= STRIDE
+        elif not low:
+            rate /= STRIDE
         else:
             rate = math.sqrt(low * high)
     return low
