@@ -15,7 +15,7 @@ import random
 import re
 import sys
 import time
-from collections import deque
+from collections import Counter, deque
 from pathlib import Path
 
 LENGTH = re.compile(rb"\r\ncontent-length: *(\d+)", flags=re.I)
@@ -210,6 +210,7 @@ async def measure(chosen: argparse.Namespace) -> dict[str, object]:
             for name, share in (("p50", 0.5), ("p95", 0.95), ("p99", 0.99))
         },
         "mean_depth": round(sum(pool.depths) / len(pool.depths), 3) if pool.depths else None,
+        "depths": {str(depth): count for depth, count in sorted(Counter(pool.depths).items())},
         "lag_p99_ms": round(1000 * (quantile(pool.lags, 0.99) or 0.0), 3),
         "generator_cpu_us": round(1e6 * (time.process_time() - cpu) / requests),
     }

@@ -1,4 +1,4 @@
-"""Exits pay under load: capacity and latency of the live scheduler, in virtual time, to 10 % of what is asked of them."""
+"""Exits pay under load: capacity and latency of the live scheduler in virtual time, to 10 % of what is asked."""
 
 from __future__ import annotations
 
