@@ -9,16 +9,22 @@ import pytest
 
 from tests.virtual_time import EXITS, NEVER, PATIENCE, Traffic, capacity, full_depth_seconds, latencies
 
-TEXTS = 400
+TEXTS = 800
 GUARD = 0.9  # what is asked for may be missed by 10 %: depths and arrivals are drawn
 SHORT, LONG = 10, 54  # tokens of a text
 CHEAP, COSTLY = 5.0, 24.0  # overhead of a call, in tokens: ONNX Runtime on one thread, and torch
+REACHED = {  # capacity by that of full depth times the speed-up in layers, when this was written: batches add to it
+    (SHORT, CHEAP): 1.39,
+    (LONG, CHEAP): 1.46,
+    (SHORT, COSTLY): 1.07,
+}
 
 
 class Served:
     """Capacities with exits, at full depth and with exits but no refill."""
 
     def __init__(self, tokens, call_tokens):
+        self.reached = REACHED[tokens, call_tokens]
         self.traffic = Traffic.drawn(TEXTS, tokens, seed=1)
         self.call_tokens = call_tokens
         alone = full_depth_seconds(self.traffic, call_tokens)
@@ -34,7 +40,7 @@ class Served:
         return float(np.quantile(self.ways[name](rate), share))
 
 
-@pytest.fixture(scope="module", params=[(SHORT, CHEAP), (LONG, CHEAP), (SHORT, COSTLY)], ids=str)
+@pytest.fixture(scope="module", params=REACHED, ids=str)
 def served(request):
     return Served(*request.param)
 
@@ -42,13 +48,21 @@ def served(request):
 def test_capacity_follows_the_layers_that_are_run(served):
     least = 0.75 if served.traffic.lengths.mean() <= 16 else 0.9
     kept = served.capacity["exits"] / (served.traffic.speedup * served.capacity["full"])
-    assert kept >= GUARD * least
+    assert kept >= GUARD * max(least, served.reached)
 
 
 def test_refilling_is_not_worse_than_whole_batches(served):
     rate = 0.6 * served.capacity["full"]
     assert served.capacity["exits"] >= GUARD * 0.95 * served.capacity["no refill"]
     assert GUARD * 0.95 * served.quantile("exits", 0.5, rate) <= served.quantile("no refill", 0.5, rate)
+
+
+def test_refilling_is_better_where_calls_are_costly(served):
+    if served.call_tokens < 20:
+        pytest.skip("batches save little here")
+    rate = 0.9 * served.capacity["no refill"]
+    later = served.quantile("exits", 0.99, rate) >= served.quantile("no refill", 0.99, rate)
+    assert served.capacity["exits"] > served.capacity["no refill"] or not later
 
 
 def test_latency_under_the_same_load_is_lower(served):

@@ -105,6 +105,24 @@ class AfterStep(TrainerCallback):
         self.call()
 
 
+class BeforeEpoch(TrainerCallback):
+    """Calls a function before every epoch, or what is left of it."""
+
+    def __init__(self, call: Callable[[], None]) -> None:
+        """Set the function.
+
+        Args:
+            call: Called before every epoch.
+        """
+        self.call = call
+
+    def on_epoch_begin(
+        self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: object
+    ) -> None:
+        """Call it."""
+        self.call()
+
+
 class ExitTrainer(Trainer):
     """Trains a module that returns exit logits: a whole model, or only its heads."""
 
@@ -139,6 +157,8 @@ class ExitTrainer(Trainer):
         self.on_progress = on_progress
         self.mean_loss: float | None = None  # over the batches since the last evaluation
         self.exit_scores: Sequence[float] | None = None
+        self.sampler: LengthSampler | None = None  # until training starts
+        self.add_callback(BeforeEpoch(self._set_epoch))
         self.add_callback(AfterStep(self._report))
         self.model_accepts_loss_kwargs = False
 
@@ -165,7 +185,18 @@ class ExitTrainer(Trainer):
     def _get_train_sampler(self, train_dataset: TokenizedTexts | FrozenTexts | None = None) -> LengthSampler:
         """Return a sampler that groups by length and can be resumed."""
         dataset = self.train_dataset if train_dataset is None else train_dataset
-        return LengthSampler(dataset.lengths, self._batch_size, self.args.seed)
+        self.sampler = LengthSampler(dataset.lengths, self._batch_size, self.args.seed)
+        return self.sampler
+
+    def _set_epoch(self) -> None:
+        """Tell the sampler the epoch: where several processes resume in mid-epoch, data loaders do not reach it."""
+        if self.sampler is not None:
+            self.sampler.set_epoch(self.state.global_step // self._steps_per_epoch)
+
+    @property
+    def _steps_per_epoch(self) -> int:
+        """Steps in an epoch."""
+        return -(-len(self.train_dataset) // self._batch_size)
 
     @property
     def _batch_size(self) -> int:
@@ -203,8 +234,8 @@ class ExitTrainer(Trainer):
 
     def _texts_of_step(self) -> int:
         """Return how many texts this step trains on; fewer than usual in the last step of an epoch."""
-        batch, texts = self._batch_size, len(self.train_dataset)
-        return min(batch, texts - self.state.global_step % -(-texts // batch) * batch)
+        before = self.state.global_step % self._steps_per_epoch * self._batch_size
+        return min(self._batch_size, len(self.train_dataset) - before)
 
     def _loss_of_step(self) -> Loss:
         """Return the loss of this step; evaluation always uses the one over all exits."""
