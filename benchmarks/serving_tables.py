@@ -115,3 +115,46 @@ def _bars(results: Mapping[str, Any]) -> list[tuple[str, float, str]]:
 def _median(found: list[Mapping[str, float]], quantile: str) -> float:
     """Return the median of a quantile over rounds."""
     return statistics.median(one[quantile] for one in found)
+
+
+def replicas_table(estimate: Mapping[str, Any]) -> str:
+    """Write the replicas for a billion texts a day, with exits and without.
+
+    Args:
+        estimate: The content of benchmarks/results/queueing.json.
+
+    Returns:
+        A sentence on what was measured, and a table.
+    """
+    ways = {name: estimate[name] for name in ("with exits", "without")}
+    threads = estimate["threads"]
+    rows = [
+        f"{estimate['texts_a_day']:,} texts a day are {estimate['texts_a_second']:,} a second at a peak of "
+        f"{estimate['peak']:g} times the mean. A text takes\n{ways['without']['mean_ms']:.2f} ms at full depth "
+        f"({estimate['layers']} layers) and {ways['with exits']['mean_ms']:.2f} ms with exits "
+        f"(mean depth {estimate['mean_depth']:.1f}), on {threads} thread{'s' * (threads > 1)}\n"
+        f"(`benchmarks/results/{estimate['source']}`, TREC, ONNX Runtime). "
+        f"99 % of answers must come within {estimate['limit_ms']:.0f} ms,\n{estimate['patience']:g} times a text at "
+        "full depth.",
+        "",
+        "| load balancer | replicas without exits | with exits | cores without | with | p99 with exits, ms |",
+        "|---|---|---|---|---|---|",
+    ]
+    for title, about in (("least busy", "picks the least busy replica"), ("any", "picks any replica")):
+        full, exits = ways["without"][title], ways["with exits"][title]
+        rows.append(
+            f"| {about} | {full['replicas']} | {exits['replicas']} | {full['cores']} | {exits['cores']} "
+            f"| {exits['p99_ms']:.0f} |"
+        )
+    return "\n".join(rows)
+
+
+def validation_table(estimate: Mapping[str, Any]) -> str:
+    """Write the measured latencies of a server beside the simulated ones."""
+    if "validation" not in estimate:
+        return "Not measured yet: run `python -m benchmarks.serving MODEL TEXTS`, then `python benchmarks/queueing.py`."
+    rows = ["| server | load | measured p50 / p99, ms | simulated p50 / p99, ms |", "|---|---|---|---|"]
+    for row in estimate["validation"]:
+        cells = (" / ".join(f"{value:.1f}" for value in row[name]) for name in ("measured_ms", "simulated_ms"))
+        rows.append(f"| {ABOUT[row['server']]} | {100 * row['load']:.0f} % | {' | '.join(cells)} |")
+    return "\n".join(rows)

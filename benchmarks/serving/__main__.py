@@ -33,7 +33,6 @@ from exitpoll.files import read_json, write_json
 RESULT = Path(__file__).parents[1] / "results" / "serving.json"
 SHARES = (0.3, 0.6, 0.9)  # of the capacity of `full`, at which latencies are compared
 COMPARED = ("exits", "full", "no refill")
-PATIENCE = 10  # times the time of a text at full depth within which 99 % of answers must come
 
 
 class Kept:
@@ -177,10 +176,10 @@ def compare(chosen: argparse.Namespace, texts: list[str], kept: Kept, work: Path
     comparison = Comparison(chosen, texts, work)
     alone = kept.get("in process", lambda: in_process(chosen, texts, comparison.cores[0]))
     kept.get("idle", comparison.idle)
-    limit_ms = PATIENCE * alone["full"]["mean"]
+    limit_ms = chosen.patience * alone["full"]["p50"]
     kept.content["limit_ms"] = round(limit_ms, 3)
-    guesses = dict.fromkeys(comparison.servers, 700 / alone["full"]["mean"])
-    guesses["exits"] = guesses["no refill"] = 600 / alone["exits"]["mean"]
+    guesses = dict.fromkeys(comparison.servers, 700 / alone["full"]["p50"])
+    guesses["exits"] = guesses["no refill"] = 600 / alone["exits"]["p50"]
     for turn in range(chosen.rounds):
         names = list(comparison.servers)
         for name in names[turn % len(names) :] + names[: turn % len(names)]:
@@ -188,6 +187,8 @@ def compare(chosen: argparse.Namespace, texts: list[str], kept: Kept, work: Path
             found = kept.get(key, partial(comparison.capacity, name, limit_ms, guesses[name]))
             guesses[name] = found["capacity"] or guesses[name] / 4
         full = kept.content["measured"][f"round {turn + 1}, full"]["capacity"]
+        if not full:
+            raise SystemExit("at full depth no rate was kept up with: measure again with --fresh on a quiet machine")
         rates = {str(share): round(share * full, 2) for share in SHARES}
         for name in COMPARED:
             key = f"round {turn + 1}, {name}, latency"
@@ -205,6 +206,9 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--seconds", type=float, default=4.0, help="of one attempt")
     parser.add_argument("--precision", type=float, default=0.06)
+    parser.add_argument(
+        "--patience", type=float, default=10.0, help="times a text at full depth within which 99 %% must be answered"
+    )
     parser.add_argument("--singles", type=int, default=400, help="texts timed one by one")
     parser.add_argument("--free", action="store_true", help="do not bind servers and generator to cores")
     parser.add_argument("--fresh", action="store_true", help="discard what was measured")
@@ -216,6 +220,7 @@ def main() -> None:
         "runtime": chosen.runtime or "torch",
         "texts": len(texts),
         "seconds": chosen.seconds,
+        "patience": chosen.patience,
         "pinned": not chosen.free,
         "versions": {name: version(name) for name in ("exitpoll", "onnxruntime", "uvicorn", "fastapi")},
         "others": [name for name in ("python", "infinity") if getattr(chosen, name)],

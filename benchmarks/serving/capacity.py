@@ -41,7 +41,7 @@ class Load:
         command = [sys.executable, str(HERE / "generator.py"), "--port", str(self.port), "--path", self.path]
         command += ["--bodies", str(self.bodies), *options]
         pin = None if self.core is None else (lambda: os.sched_setaffinity(0, {self.core}))
-        result = subprocess.run(command, capture_output=True, text=True, check=True, preexec_fn=pin)
+        result = subprocess.run(command, stdout=subprocess.PIPE, text=True, check=True, preexec_fn=pin)
         return json.loads(result.stdout)
 
 

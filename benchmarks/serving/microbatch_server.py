@@ -10,8 +10,9 @@ from __future__ import annotations
 
 import argparse
 import asyncio
-from collections.abc import Callable, Sequence
+from collections.abc import AsyncIterator, Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
@@ -84,11 +85,15 @@ def main() -> None:
     parser.add_argument("--runtime")
     chosen = parser.parse_args()
     predict = with_exits(chosen.exits, chosen.runtime) if chosen.exits else FullGraph(chosen.work).predict
-    batcher, app = Batcher(predict), FastAPI()
+    batcher = Batcher(predict)
 
-    @app.on_event("startup")
-    async def start() -> None:
-        app.state.task = asyncio.create_task(batcher.run())
+    @asynccontextmanager
+    async def batching(app: FastAPI) -> AsyncIterator[None]:
+        task = asyncio.create_task(batcher.run())
+        yield
+        task.cancel()
+
+    app = FastAPI(lifespan=batching)
 
     @app.post("/predict")
     async def answer(request: Request) -> dict[str, Any]:

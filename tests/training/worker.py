@@ -55,13 +55,14 @@ def watch_writes(folder: Path) -> list[tuple[str, str]]:
     return seen
 
 
-def kill_at(rank: int, step: int) -> None:
-    """Kill one of the processes, as by kill -9, after a step of the first stage."""
+def kill_at(rank: int, step: int, notes: Path) -> None:
+    """Kill one of the processes, as by kill -9, after a step of the first stage that has it."""
     after_step = trainer.AfterStep.on_step_end
 
     def maybe_kill(self, args, state, control, **kwargs):
         after_step(self, args, state, control, **kwargs)
         if (ranks.processes().process_index, state.global_step) == (rank, step):
+            (notes / "killed").touch()
             os.kill(os.getpid(), signal.SIGKILL)
 
     trainer.AfterStep.on_step_end = maybe_kill
@@ -79,7 +80,7 @@ def main() -> None:
     (chosen.notes / f"pid-{rank}").write_text(str(os.getpid()))
     writes = watch_writes(chosen.out.parent)
     if chosen.kill:
-        kill_at(*map(int, chosen.kill.split(":")))
+        kill_at(*map(int, chosen.kill.split(":")), chosen.notes)
     train_tiny(chosen.encoder, chosen.out, resume=chosen.resume)
     (chosen.notes / f"writes-{rank}.json").write_text(json.dumps(writes))
     ranks.leave()
