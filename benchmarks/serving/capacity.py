@@ -40,7 +40,8 @@ class Load:
         """Run the generator."""
         command = [sys.executable, str(HERE / "generator.py"), "--port", str(self.port), "--path", self.path]
         command += ["--bodies", str(self.bodies), *options]
-        pin = None if self.core is None else (lambda: os.sched_setaffinity(0, {self.core}))
+        core = self.core
+        pin = None if core is None else (lambda: os.sched_setaffinity(0, {core}))
         result = subprocess.run(command, stdout=subprocess.PIPE, text=True, check=True, preexec_fn=pin)
         return json.loads(result.stdout)
 

@@ -16,6 +16,8 @@ import re
 import sys
 import time
 from collections import Counter, deque
+from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 from typing import cast
 
@@ -238,13 +240,13 @@ def main() -> None:
     parser.add_argument("--patience", type=float, default=10.0, help="seconds to wait for the last answers")
     parser.add_argument("--seed", type=int, default=0)
     chosen = parser.parse_args()
-    try:
+    new_loop: Callable[[], asyncio.AbstractEventLoop] = asyncio.new_event_loop
+    with suppress(ImportError):
         import uvloop
 
-        run = uvloop.run
-    except ImportError:
-        run = asyncio.run
-    json.dump(run(measure(chosen)), sys.stdout)
+        new_loop = uvloop.new_event_loop
+    with asyncio.Runner(loop_factory=new_loop) as runner:
+        json.dump(runner.run(measure(chosen)), sys.stdout)
 
 
 if __name__ == "__main__":
