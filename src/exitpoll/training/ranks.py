@@ -12,13 +12,11 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, TypeVar
 
-import numpy as np
-from numpy.typing import NDArray
-
 from exitpoll.errors import InputError
 
 if TYPE_CHECKING:
     from accelerate import PartialState
+    from numpy.typing import NDArray
     from torch import Tensor
 
 Value = TypeVar("Value")
@@ -132,7 +130,7 @@ def sum_of_array(values: NDArray) -> NDArray:
 
     if processes().num_processes == 1:
         return values
-    return np.asarray(sum_of(torch.from_numpy(values).to(processes().device)).cpu())
+    return sum_of(torch.from_numpy(values).to(processes().device)).cpu().numpy()
 
 
 def leave() -> None:
