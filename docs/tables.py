@@ -352,6 +352,18 @@ def cost_of_deciding() -> str:
     )
 
 
+def serving(function: str, name: str = "serving") -> Callable[[], str]:
+    """Return a function that returns a table of servers, or, where they were not measured, how to measure them."""
+
+    def write() -> str:
+        from benchmarks import serving_tables
+
+        exists = (ROOT / "benchmarks" / "results" / f"{name}.json").exists()
+        return getattr(serving_tables, function)(results("benchmarks", name) if exists else None)
+
+    return write
+
+
 # ---- pages ----------------------------------------------------------------------------------------------------------
 
 BLOCKS: dict[str, Callable[[], str]] = {
@@ -394,6 +406,11 @@ BLOCKS: dict[str, Callable[[], str]] = {
     "engine against plain": engine("plain_table"),
     "engine on short texts": engine("short_table"),
     "share of the layers": engine("limit_table"),
+    "capacity of servers": serving("capacity_table"),
+    "latency of servers": serving("latency_table"),
+    "bars of serving": serving("bars_table"),
+    "a billion texts": serving("replicas_table", "queueing"),
+    "simulated server": serving("validation_table", "queueing"),
 }
 
 

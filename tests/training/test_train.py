@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import subprocess
-import sys
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -579,31 +577,3 @@ def test_a_checkpoint_that_a_kill_cut_short_does_not_count(tmp_path):
     (tmp_path / "checkpoint-best").mkdir()
     assert last_checkpoint(tmp_path).name == "checkpoint-2"
     assert last_checkpoint(tmp_path / "none") is None
-
-
-SEVERAL_PROCESSES = """
-import sys
-from pathlib import Path
-import torch
-from exitpoll import EarlyExitModel, TrainingSettings, train
-from tests.tiny import tiny_tokenizer, toy_splits
-torch.manual_seed(0)
-model = EarlyExitModel.from_encoder(sys.argv[1], labels=["bad", "good", "so-so"])
-settings = TrainingSettings(epochs=1, batch_size=8, logs_per_epoch=2, schedule="two-stage")
-train(model, tiny_tokenizer(), toy_splits(), Path(sys.argv[2]), settings)
-"""
-
-
-def test_several_processes_train_one_model_and_write_it_once(encoder_folder, tmp_path):
-    (tmp_path / "run.py").write_text(SEVERAL_PROCESSES)
-    arguments = ["--nproc-per-node", "2", "--standalone", str(tmp_path / "run.py"), encoder_folder, tmp_path / "m"]
-    path = os.pathsep.join(map(str, (ROOT / "src", ROOT)))
-    environment = os.environ | {"ACCELERATE_USE_CPU": "true", "OMP_NUM_THREADS": "1", "PYTHONPATH": path}
-    command = [sys.executable, "-m", "torch.distributed.run", *map(str, arguments)]
-    result = subprocess.run(command, env=environment, capture_output=True, text=True)
-    assert result.returncode == 0, result.stderr
-    # 96 texts, 8 for each of 2 processes: 6 steps in each stage, looked at twice.
-    steps = [(line["stage"], line["step"]) for line in record_of(tmp_path / "m")]
-    assert steps == [("last", 3), ("last", 6), ("heads", 3), ("heads", 6)]
-    assert (tmp_path / "m" / "model.safetensors").exists()
-    assert not (tmp_path / "m.partial").exists()

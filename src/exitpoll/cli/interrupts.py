@@ -13,6 +13,8 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from sys import UnraisableHookArgs
 
+from exitpoll.training.ranks import is_first as is_first_rank
+
 _CONTINUE = {  # how to continue, for verbs that can
     "train": "; rerun with --resume to continue",
     "predict": "; rerun with --resume to continue",
@@ -61,7 +63,7 @@ class Interrupts:
         if is_first and self.are_caught and not _is_importing(frame):
             raise KeyboardInterrupt
         cursor = _SHOW_CURSOR if sys.stderr is not None and sys.stderr.isatty() else ""
-        line = f"exitpoll: {self.message}\n" if is_first else ""
+        line = f"exitpoll: {self.message}\n" if is_first and is_first_rank() else ""
         os.write(2, f"{cursor}{line}".encode())
         os._exit(self.code)
 

@@ -15,6 +15,7 @@ from exitpoll.cli.console import VisibleFormatter, fail, flush, reset_modes
 from exitpoll.cli.groups import VERBS
 from exitpoll.cli.interrupts import Interrupts
 from exitpoll.errors import InputError
+from exitpoll.training.ranks import is_first
 
 
 def run(words: Sequence[str], interrupts: Interrupts) -> None:
@@ -25,10 +26,8 @@ def run(words: Sequence[str], interrupts: Interrupts) -> None:
         interrupts: What to say and return after Ctrl-C.
     """
     reset_modes()
+    _set_up_streams()
     _set_up_logging()
-    for stream in (sys.stdout, sys.stderr):
-        if isinstance(stream, io.TextIOWrapper):
-            stream.reconfigure(errors="replace")  # a terminal that cannot encode × must not stop the work
     try:
         interrupts.are_caught = True
         _dispatch(words)
@@ -45,6 +44,7 @@ def run(words: Sequence[str], interrupts: Interrupts) -> None:
     except (CycloptsError, OSError) as error:
         fail(str(error), 2)
     except Exception as error:
+        sys.stderr = sys.__stderr__  # also in a process that otherwise leaves it to another to print
         if "EXITPOLL_TRACEBACK" in os.environ:
             raise
         fail(f"unexpected {type(error).__name__}: {error} (EXITPOLL_TRACEBACK=1 shows where)", 2)
@@ -81,6 +81,17 @@ def _describe_unused(error: UnusedCliTokensError) -> str:
     verb = " ".join(error.command_chain or ())
     words = ", ".join(f'"{word}"' for word in error.unused_tokens or ())
     return f"{verb} does not take {words}; see: exitpoll {verb} --help"
+
+
+def _set_up_streams() -> None:
+    """Print what a terminal cannot encode as ?, and nothing where another process of the same training prints."""
+    if not is_first():
+        sys.stdout = sys.stderr = open(os.devnull, "w", encoding="utf-8")  # noqa: SIM115 (until the process ends)
+    if "RANK" in os.environ:
+        os.environ.setdefault("TORCH_CPP_LOG_LEVEL", "ERROR")  # its warnings come from every process
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(errors="replace")  # a terminal that cannot encode × must not stop the work
 
 
 def _set_up_logging() -> None:

@@ -29,8 +29,8 @@ from exitpoll.study.pruning import every_other, head_importance, keep_layers, pr
 from exitpoll.study.run import MODEL, RUN, SNAPSHOTS, SPLITS, UNLABELLED, Outcome, Run
 from exitpoll.study.snapshots import SnapshotTaker
 from exitpoll.training.clock import Clock
+from exitpoll.training.ranks import processes
 from exitpoll.training.train import train
-from exitpoll.training.trainer import processes
 from exitpoll.training.work import digest_of_texts
 
 RANKING_TEXTS = 1024  # on which attention heads are ranked

@@ -35,19 +35,25 @@ class ExitBatch:
     input_ids: Tensor  # (texts, tokens)
 
 
-def record_logits(model: EarlyExitModel, texts: TokenizedTexts, tokenizer: PreTrainedTokenizerBase) -> NDArray:
+EVERY = slice(None)  # batch
+
+
+def record_logits(
+    model: EarlyExitModel, texts: TokenizedTexts, tokenizer: PreTrainedTokenizerBase, part: slice = EVERY
+) -> NDArray:
     """Compute the logits of all exits for all texts.
 
     Args:
         model: The model.
         texts: The texts as token ids.
         tokenizer: Pads the batches.
+        part: The batches to run; the logits of other texts are 0.
 
     Returns:
         Logits, (texts, exits, classes), in the order of the texts.
     """
     logits = np.zeros((len(texts), len(model.config.exit_layers), model.config.num_labels), dtype=np.float32)
-    for batch in _walk(model, texts, tokenizer, ignore):
+    for batch in _walk(model, texts, tokenizer, ignore, part=part):
         logits[batch.rows, batch.exit_number] = _logits(model, batch)
     return logits
 
@@ -140,11 +146,12 @@ def _walk(
     tokenizer: PreTrainedTokenizerBase,
     on_progress: OnProgress,
     exits: int | None = None,
+    part: slice = EVERY,
 ) -> Iterator[ExitBatch]:
-    """Run the texts, in padded batches of similar length, through all exits, or the first ones."""
+    """Run the texts, or some batches, in padded batches of similar length, through all exits, or the first ones."""
     done = 0
     with _evaluating(model):
-        for rows in batches(texts.lengths, BATCH_SIZE):
+        for rows in islice(batches(texts.lengths, BATCH_SIZE), part.start, part.stop, part.step):
             tokens = tokenizer.pad(dict(pick(texts.columns, rows)), return_tensors="pt").to(model.device)
             for number, hidden in islice(model.walk_exits(tokens), exits):
                 yield ExitBatch(rows, number, hidden, tokens.get("attention_mask"), tokens["input_ids"])

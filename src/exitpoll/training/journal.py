@@ -13,6 +13,7 @@ from torch import Tensor
 from exitpoll.decide.metrics import REGRESSION, SINGLE_LABEL
 from exitpoll.files import write_text
 from exitpoll.models.losses import closest_earlier
+from exitpoll.training import ranks
 
 
 class Journal:
@@ -22,7 +23,7 @@ class Journal:
     how often head j was the nearest earlier head of head i, as counts (exits, exits); and `alpha`, λ·p_c for the exits
     from the second on, where p_c is the probability that the nearest earlier head gives the right class (the dynamic
     label smoothing of Sun et al. (2021), Eq. 19). The nearest head is the one that the diversity loss takes. Counts and
-    means are over all batches since the line before; in distributed training, over those of the first process.
+    means are over all batches since the line before, of all processes.
     """
 
     def __init__(
@@ -67,14 +68,15 @@ class Journal:
         Args:
             logits: (texts, exits, classes)
             labels: (texts,), or (texts, classes) for multi-label.
-            loss: The loss of the batch.
+            loss: The loss of the batch, in all processes.
         """
         self.batches += 1
         self.texts += len(logits)
         self.loss += loss
         if self.problem_type == REGRESSION or logits.shape[1] < 2:
             return
-        nearest = self.nearest(logits)  # (texts, exits - 1)
+        nothing = logits.new_zeros((0, logits.shape[1] - 1), dtype=torch.long)  # in this process
+        nearest = self.nearest(logits) if len(logits) else nothing  # (texts, exits - 1)
         counts = _count(nearest, logits.shape[1])
         self.counts = counts if self.counts is None else self.counts + counts
         if self.problem_type == SINGLE_LABEL:
@@ -88,7 +90,7 @@ class Journal:
         return self.loss / max(self.batches, 1)
 
     def write(self, *, step: int, epoch: float, learning_rate: float, scores: Mapping[str, object]) -> None:
-        """Append a line and begin the next.
+        """Append a line and begin the next; called in all processes, of which the first writes.
 
         Args:
             step: Number of training steps done.
@@ -96,6 +98,20 @@ class Journal:
             learning_rate: The current learning rate of the encoder.
             scores: The fields of `SplitScores`, on the calibration split.
         """
+        if ranks.processes().num_processes > 1:
+            self._gather()
+        if ranks.processes().is_main_process:
+            self._append(step, epoch, learning_rate, scores)
+        self._reset()
+
+    def _gather(self) -> None:
+        """Add up the counts of all processes."""
+        self.texts = int(ranks.sum_of(torch.tensor(self.texts, device=ranks.processes().device)))
+        self.counts = None if self.counts is None else ranks.sum_of(self.counts)
+        self.gold = None if self.gold is None else ranks.sum_of(self.gold)
+
+    def _append(self, step: int, epoch: float, learning_rate: float, scores: Mapping[str, object]) -> None:
+        """Append a line."""
         line = {
             "stage": self.stage,
             "step": step,
@@ -108,7 +124,6 @@ class Journal:
         }
         with self.path.open("a", encoding="utf-8") as file:
             file.write(json.dumps(line) + "\n")
-        self._reset()
 
     def rewind(self, step: int) -> None:
         """Drop the lines of this stage after a step, before training resumes from there.

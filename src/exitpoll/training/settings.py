@@ -57,7 +57,7 @@ class TrainingSettings:
         temperature: Softmax temperature of self-distillation.
         layer_drop: The probability of skipping a layer in training (LayerDrop).
         epochs: Passes over the training texts, in every stage.
-        batch_size: Texts in a training batch.
+        batch_size: Texts in a training batch, of all processes that train together.
         learning_rate: Peak learning rate of the encoder.
         head_learning_rate: Peak learning rate of the heads.
         ngram_learning_rate: Peak learning rate of the n-gram table of exit 0, whose rows are read rarely.

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import copy
 import shutil
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 import torch
@@ -23,6 +25,7 @@ from exitpoll.models import losses
 from exitpoll.models.folder import JOURNAL
 from exitpoll.models.model import EarlyExitModel
 from exitpoll.models.tokenizer import TokenizedTexts
+from exitpoll.training import ranks
 from exitpoll.training.features import record_features
 from exitpoll.training.heads_only import FrozenTexts, HeadsOnly, collate
 from exitpoll.training.journal import Journal
@@ -35,7 +38,6 @@ from exitpoll.training.trainer import (
     ExitTrainer,
     last_checkpoint,
     metrics_by,
-    processes,
     step_of,
 )
 
@@ -64,7 +66,6 @@ def run_stages(job: Job) -> None:
         job: What to train, on which texts and how.
     """
     assert job.settings.schedule is not None
-    distributed = processes()
     objective = loss_for(job.settings, job.splits.problem_type)
     for number, stage in enumerate(SCHEDULES[job.settings.schedule], start=1):
         folder = job.work / f"{number}-{stage}"
@@ -72,12 +73,9 @@ def run_stages(job: Job) -> None:
         if finished.exists():
             job.model.load_state_dict(load_file(finished))
             continue
-        folder.mkdir(exist_ok=True)
+        ranks.first_alone(partial(folder.mkdir, exist_ok=True))
         STAGES[stage](job, objective, folder)
-        distributed.wait_for_everyone()
-        if distributed.is_main_process:
-            _save_finished(job.model, finished)
-        distributed.wait_for_everyone()
+        ranks.first_alone(partial(_save_finished, job.model, finished))
 
 
 def _save_finished(model: EarlyExitModel, path: Path) -> None:
@@ -129,7 +127,7 @@ def _train_first_heads(job: Job, stage: str, exits: int, objective: Loss, folder
     """Train the heads of the first exits on the output of the frozen rest, which is computed once."""
     heads = HeadsOnly(job.model, exits)
     train_texts, calibration = (
-        _freeze(job, texts, folder / f"{split}-{processes().process_index}.npy", split, exits, others=others)
+        _freeze(job, texts, folder / f"{split}-{ranks.processes().process_index}.npy", split, exits, others=others)
         for texts, split in ((job.train, "train"), (job.calibration, "calibration"))
     )
     _fit(job, stage, heads, objective, train_texts, calibration, folder)
@@ -179,7 +177,7 @@ def _fit(
         ngram_learning_rate=settings.ngram_learning_rate,
         journal=_journal(job, stage),
         on_progress=job.on_progress,
-        model=model,
+        model=copy.deepcopy(model) if ranks.shards_weights() else model,
         args=_arguments(settings, folder, "last" if stage == "last" else settings.select),
         train_dataset=train_texts,
         eval_dataset=calibration,
@@ -188,10 +186,18 @@ def _fit(
         callbacks=_callbacks(settings),
     )
     trainer.remove_callback(PrinterCallback)
-    checkpoint = last_checkpoint(folder)
-    if trainer.is_world_process_zero():
-        trainer.journal.rewind(0 if checkpoint is None else step_of(checkpoint))
+    checkpoint = ranks.first_alone(partial(_rewind, trainer.journal, folder))
     trainer.train(resume_from_checkpoint=None if checkpoint is None else str(checkpoint))
+    if ranks.shards_weights():
+        whole = trainer.accelerator.get_state_dict(trainer.model)  # of all processes; the first has them
+        model.load_state_dict(ranks.first_alone(lambda: whole))
+
+
+def _rewind(journal: Journal, folder: Path) -> Path | None:
+    """Return the newest checkpoint of a stage, and drop what the journal holds of later steps."""
+    checkpoint = last_checkpoint(folder)
+    journal.rewind(0 if checkpoint is None else step_of(checkpoint))
+    return checkpoint
 
 
 def _journal(job: Job, stage: str) -> Journal:
@@ -222,7 +228,7 @@ def _arguments(settings: TrainingSettings, folder: Path, select: str) -> Trainin
     return TrainingArguments(
         output_dir=str(folder),
         num_train_epochs=settings.epochs,
-        per_device_train_batch_size=settings.batch_size,
+        per_device_train_batch_size=ranks.split_evenly(settings.batch_size),
         per_device_eval_batch_size=64,
         learning_rate=settings.learning_rate,
         warmup_steps=settings.warmup,

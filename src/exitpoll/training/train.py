@@ -5,8 +5,9 @@ from __future__ import annotations
 import logging
 import shutil
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import nullcontext
+from contextlib import ExitStack
 from dataclasses import asdict, dataclass, replace
+from functools import partial
 from importlib.metadata import version
 from pathlib import Path
 
@@ -24,6 +25,7 @@ from exitpoll.models.fingerprint import fingerprint_of, runtime_name
 from exitpoll.models.folder import CARD, JOURNAL, TRAINING, SplitScores, TrainingSummary, check_free_for_model
 from exitpoll.models.model import EarlyExitModel
 from exitpoll.models.tokenizer import TokenizedTexts, full_length, readable_length, tokenize
+from exitpoll.training import ranks
 from exitpoll.training.checks import are_labelled, check_compatible, check_kinds, with_classes_of
 from exitpoll.training.clock import Clock
 from exitpoll.training.features import record_logits
@@ -31,7 +33,6 @@ from exitpoll.training.labels import name_labels
 from exitpoll.training.scores import score_exits
 from exitpoll.training.settings import TrainingSettings, fallback_notes
 from exitpoll.training.stages import Job, run_stages
-from exitpoll.training.trainer import processes
 from exitpoll.training.work import SECONDS, SPLITS, identity_of, open_work
 
 logger = logging.getLogger(__name__)
@@ -79,7 +80,8 @@ def train(
 
     While it runs, checkpoints and the journal are kept in `<out>.partial`. From then on denormal numbers, which slow
     CPUs down, are flushed to zero in the whole process. What a reader of the results should know is logged at level
-    INFO as soon as it is known, and returned as `notes`.
+    INFO as soon as it is known, and returned as `notes`. Where torchrun or accelerate launch has started several
+    processes, all of them call this: they divide every batch, and the first of them writes and reports.
 
     Args:
         model: The model to train, in place.
@@ -105,9 +107,10 @@ def train(
     splits, labelled = with_classes_of(model, splits), are_labelled(splits)
     resolved = given.resolved(native_head=native_head, problem_type=splits.problem_type, labelled=labelled)
     check_compatible(model, tokenizer, splits, resolved)
-    is_main = processes().is_main_process
-    out.parent.mkdir(parents=True, exist_ok=True)
-    with locked(out, "train") if is_main else nullcontext(), shown(progress and is_main, on_progress) as report:
+    ranks.split_evenly(resolved.batch_size)
+    with ranks.losses_explained(), ExitStack() as stack:
+        ranks.first_alone(partial(_lock, out, stack))
+        report = stack.enter_context(shown(progress, on_progress)) if ranks.is_first() else ignore
         job = _prepare(model, tokenizer, splits, resolved, partial_of(out), report)
         digest = TextDigest.of(splits.train)
         notes = _log(
@@ -124,9 +127,7 @@ def train(
         scores = {"calibration": _score(job, job.calibration), "test": _score(job, job.test)}
         notes += _log(_best_exit_notes(job, scores))
         result = _result(out, job, scores, clock.seconds, notes)
-        if is_main:
-            _write_folder(job, _summary(job, result, scores, digest), out)
-        processes().wait_for_everyone()
+        ranks.first_alone(lambda: _write_folder(job, _summary(job, result, scores, digest), out))
     return result
 
 
@@ -143,8 +144,15 @@ def preflight(settings: TrainingSettings | None, out: Path, *, native_head: bool
         The resolved settings.
     """
     resolved = (settings or TrainingSettings()).resolved(native_head=native_head)
-    check_free_for_model(out, overwrite=overwrite)
+    if ranks.is_first():
+        check_free_for_model(out, overwrite=overwrite)
     return resolved
+
+
+def _lock(out: Path, stack: ExitStack) -> None:
+    """Lock the folder to be written until a block ends."""
+    out.parent.mkdir(parents=True, exist_ok=True)
+    stack.enter_context(locked(out, "train"))
 
 
 def _prepare(
@@ -159,7 +167,7 @@ def _prepare(
     config = model.config
     config.max_length = readable_length(config.encoder, settings.max_length or config.max_length)
     config.layer_drop = settings.layer_drop
-    model.to(processes().device)
+    model.to(ranks.processes().device)
     train_texts, calibration, test = (tokenize(getattr(splits, name), tokenizer, config.max_length) for name in SPLITS)
     calibration = calibration.sorted_by_length()
     return Job(model, tokenizer, train_texts, calibration, test, splits, settings, work, on_progress)
@@ -189,9 +197,9 @@ def _notes_on(job: Job, digest: TextDigest) -> Iterator[str]:
 
 
 def _log(notes: Iterable[str]) -> list[str]:
-    """Log notes, in one of the processes that train together."""
+    """Log notes, in the first process."""
     listed = list(notes)
-    if processes().is_main_process:
+    if ranks.is_first():
         for note in listed:
             logger.info(note)
     return listed
@@ -199,19 +207,18 @@ def _log(notes: Iterable[str]) -> list[str]:
 
 def _open(job: Job, *, resume: bool, overwrite: bool) -> tuple[Job, Clock]:
     """Open the work folder, and keep the time of all sessions there."""
-    distributed = processes()
-    if distributed.is_main_process:
-        open_work(job.work, identity_of(job.model, job.splits, job.settings), resume=resume, overwrite=overwrite)
-    distributed.wait_for_everyone()
+    identity = identity_of(job.model, job.splits, job.settings)
+    ranks.first_alone(partial(open_work, job.work, identity, resume=resume, overwrite=overwrite))
     clock = Clock(job.work / SECONDS)
-    if distributed.is_main_process:
+    if ranks.is_first():
         job = replace(job, on_progress=clock.around(job.on_progress))
     return job, clock
 
 
 def _score(job: Job, texts: TokenizedTexts) -> SplitScores:
-    """Score every exit of the trained model on a split."""
-    logits = record_logits(job.model, texts, job.tokenizer)
+    """Score every exit of the trained model on a split; every process runs its part of the texts."""
+    part = slice(ranks.processes().process_index, None, ranks.processes().num_processes)
+    logits = ranks.sum_of_array(record_logits(job.model, texts, job.tokenizer, part))
     return score_exits(logits, texts.labels, job.splits.metric, job.splits.problem_type)
 
 

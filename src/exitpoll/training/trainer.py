@@ -7,7 +7,6 @@ from pathlib import Path
 
 import numpy as np
 import torch
-from accelerate import PartialState
 from numpy.typing import NDArray
 from torch import Tensor, nn
 from torch.utils.data import Sampler
@@ -20,6 +19,7 @@ from exitpoll.files import read_json
 from exitpoll.models.folder import SplitScores
 from exitpoll.models.model import EarlyExitOutput
 from exitpoll.models.tokenizer import TokenizedTexts
+from exitpoll.training import ranks
 from exitpoll.training.heads_only import FrozenTexts
 from exitpoll.training.journal import Journal
 from exitpoll.training.objectives import Loss
@@ -27,11 +27,6 @@ from exitpoll.training.scores import score_exits
 
 NGRAMS = "heads.0.ngrams.weight"  # the table of exit 0
 SCORE_NAMES = tuple(SplitScores.__annotations__)
-
-
-def processes() -> PartialState:
-    """Return how many processes train together and which one this is; on CPUs under torchrun, too."""
-    return PartialState(cpu=not torch.accelerator.is_available())
 
 
 class LengthSampler(Sampler[int]):
@@ -110,6 +105,24 @@ class AfterStep(TrainerCallback):
         self.call()
 
 
+class BeforeEpoch(TrainerCallback):
+    """Calls a function before every epoch, or what is left of it."""
+
+    def __init__(self, call: Callable[[], None]) -> None:
+        """Set the function.
+
+        Args:
+            call: Called before every epoch.
+        """
+        self.call = call
+
+    def on_epoch_begin(
+        self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: object
+    ) -> None:
+        """Call it."""
+        self.call()
+
+
 class ExitTrainer(Trainer):
     """Trains a module that returns exit logits: a whole model, or only its heads."""
 
@@ -144,6 +157,8 @@ class ExitTrainer(Trainer):
         self.on_progress = on_progress
         self.mean_loss: float | None = None  # over the batches since the last evaluation
         self.exit_scores: Sequence[float] | None = None
+        self.sampler: LengthSampler | None = None  # until training starts
+        self.add_callback(BeforeEpoch(self._set_epoch))
         self.add_callback(AfterStep(self._report))
         self.model_accepts_loss_kwargs = False
 
@@ -170,7 +185,23 @@ class ExitTrainer(Trainer):
     def _get_train_sampler(self, train_dataset: TokenizedTexts | FrozenTexts | None = None) -> LengthSampler:
         """Return a sampler that groups by length and can be resumed."""
         dataset = self.train_dataset if train_dataset is None else train_dataset
-        return LengthSampler(dataset.lengths, self.args.train_batch_size, self.args.seed)
+        self.sampler = LengthSampler(dataset.lengths, self._batch_size, self.args.seed)
+        return self.sampler
+
+    def _set_epoch(self) -> None:
+        """Tell the sampler the epoch: where several processes resume in mid-epoch, data loaders do not reach it."""
+        if self.sampler is not None:
+            self.sampler.set_epoch(self.state.global_step // self._steps_per_epoch)
+
+    @property
+    def _steps_per_epoch(self) -> int:
+        """Steps in an epoch."""
+        return -(-len(self.train_dataset) // self._batch_size)
+
+    @property
+    def _batch_size(self) -> int:
+        """Texts in a batch of all processes together."""
+        return self.args.train_batch_size * self.args.world_size
 
     def compute_loss(
         self,
@@ -182,20 +213,39 @@ class ExitTrainer(Trainer):
         """Compute the loss over the logits of all exits."""
         labels = inputs["labels"]
         outputs = model(**{name: value for name, value in inputs.items() if name != "labels"})
-        loss = self._loss_of_step(model)(outputs.exit_logits, labels)
         if model.training:
-            self._log_batch(loss, outputs.exit_logits, labels)
+            loss = self._training_loss(outputs.exit_logits, labels)
+        else:
+            loss = self.objective(outputs.exit_logits, labels)
         return (loss, outputs) if return_outputs else loss
 
-    def _loss_of_step(self, model: nn.Module) -> Loss:
+    def _training_loss(self, exit_logits: Tensor, labels: Tensor) -> Tensor:
+        """Compute the loss of a step, whose mean over the processes is that of one process with the whole batch."""
+        if self.args.world_size == 1:
+            loss = self._loss_of_step()(exit_logits, labels)
+        else:
+            texts = self._texts_of_step()
+            own = ranks.own_texts(texts, self.args.train_batch_size)  # the rest fills the last batch of an epoch up
+            exit_logits, labels = exit_logits[:own], labels[:own]
+            share = own * self.args.world_size / texts
+            loss = share * self._loss_of_step()(exit_logits, labels) if own else exit_logits.sum()  # 0, with gradients
+        self._log_batch(loss, exit_logits, labels)
+        return loss
+
+    def _texts_of_step(self) -> int:
+        """Return how many texts this step trains on; fewer than usual in the last step of an epoch."""
+        before = self.state.global_step % self._steps_per_epoch * self._batch_size
+        return min(self._batch_size, len(self.train_dataset) - before)
+
+    def _loss_of_step(self) -> Loss:
         """Return the loss of this step; evaluation always uses the one over all exits."""
-        if self.alternate is not None and model.training and self.state.global_step % 2 == 1:
+        if self.alternate is not None and self.state.global_step % 2 == 1:
             return self.alternate
         return self.objective
 
     def _log_batch(self, loss: Tensor, exit_logits: Tensor, labels: Tensor) -> None:
         """Add a training batch to the journal; stop if the loss is NaN or infinite."""
-        value = loss.item()
+        value = ranks.mean_of(loss)
         if not np.isfinite(value):
             raise self._diverged(f"the loss is {value}")
         self.journal.add_batch(exit_logits.detach(), labels, value)
@@ -218,6 +268,12 @@ class ExitTrainer(Trainer):
         message = f"{problem} at step {step} with learning rates up to {rate:.2g}; {kept}; {advice}"
         return DivergedError(message, options=["overwrite"])
 
+    def _save_rng_state(self, output_dir: str) -> None:
+        """Save the random generators of every process, between the first file of a checkpoint and the last."""
+        ranks.processes().wait_for_everyone()  # until the first has made the folder
+        super()._save_rng_state(output_dir)
+        ranks.processes().wait_for_everyone()
+
     def evaluate(self, *arguments: object, **named: object) -> dict[str, float]:
         """Score the calibration split and write a line of the journal."""
         metrics = super().evaluate(*arguments, **named)
@@ -225,13 +281,12 @@ class ExitTrainer(Trainer):
         if not np.isfinite(metrics["eval_loss"]):
             raise self._diverged(f"the loss on the calibration split is {metrics['eval_loss']}")
         self.exit_scores = scores["exit_scores"]
-        if self.is_world_process_zero():
-            self.journal.write(
-                step=self.state.global_step,
-                epoch=self.state.epoch or 0.0,
-                learning_rate=self.lr_scheduler.get_last_lr()[0],
-                scores=scores,
-            )
+        self.journal.write(
+            step=self.state.global_step,
+            epoch=self.state.epoch or 0.0,
+            learning_rate=self.lr_scheduler.get_last_lr()[0],
+            scores=scores,
+        )
         self._report()
         return metrics
 
@@ -276,6 +331,6 @@ def step_of(checkpoint: Path) -> int:
 
 def _is_complete(checkpoint: Path) -> bool:
     """Return whether a checkpoint has all its files, and the last one in full."""
-    names = {path.name for path in checkpoint.iterdir()}
-    state = read_json(checkpoint / "trainer_state.json")
-    return bool(state) and {"model.safetensors", "optimizer.pt", "scheduler.pt"} <= names
+    names = [path.name for path in checkpoint.iterdir()]  # files, or folders where the weights are sharded
+    parts_exist = all(any(part in name for name in names) for part in ("model", "optimizer", "scheduler"))
+    return parts_exist and bool(read_json(checkpoint / "trainer_state.json"))

@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 import shutil
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import asdict
 from pathlib import Path
 
@@ -15,6 +15,7 @@ from exitpoll.data.splits import Splits, Texts
 from exitpoll.errors import InputError
 from exitpoll.files import read_json, write_json
 from exitpoll.models.model import EarlyExitModel
+from exitpoll.training import ranks
 from exitpoll.training.settings import TrainingSettings
 
 SPLITS = ("train", "calibration", "test")
@@ -39,8 +40,9 @@ def identity_of(model: EarlyExitModel, splits: Splits, settings: TrainingSetting
     frozen = model.heads[1:].parameters() if settings.schedule == "exit-zero" else ()
     for parameter in (*model.encoder.parameters(), *frozen):
         weights.update(parameter.detach().cpu().contiguous().view(torch.uint8).numpy())
-    config = model.config
+    config, count = model.config, ranks.processes().num_processes
     return {
+        **({"number of": {"processes": count}} if count > 1 else {}),
         "setting": asdict(settings),
         "model": {
             "encoder": weights.hexdigest(),
@@ -97,9 +99,16 @@ def _check_same(work: Path, earlier: Mapping[str, object], identity: Identity) -
     """Refuse to resume another training."""
     differing = [
         f"{group} {name}"
-        for group, values in identity.items()
-        for name, value in values.items()
-        if not isinstance(stored := earlier.get(group), Mapping) or stored.get(name) != value
+        for group in {**identity, **earlier}
+        for name, value, stored in _paired(identity.get(group), earlier.get(group))
+        if value != stored
     ]
     if differing:
         raise InputError(f"'{work}' was started with another {', another '.join(differing)}: resume with the same")
+
+
+def _paired(values: object, stored: object) -> Iterator[tuple[str, object, object]]:
+    """Yield name, value and stored value of whatever either group holds; None where it does not."""
+    first, second = (group if isinstance(group, Mapping) else {} for group in (values, stored))
+    for name in {**first, **second}:
+        yield name, first.get(name), second.get(name)

@@ -5,9 +5,14 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING, Annotated, Literal, NamedTuple, TypedDict
 
-from rich.console import Console
-
-from exitpoll.cli.console import modes, notes_shown, print_as_json, quieten_transformers, show_result, show_training
+from exitpoll.cli.console import (
+    notes_shown,
+    print_as_json,
+    progress_console,
+    quieten_transformers,
+    show_result,
+    show_training,
+)
 from exitpoll.cli.groups import IN_DATA, IN_MODEL
 from exitpoll.cli.options import (
     AsJson,
@@ -122,9 +127,9 @@ def train(
     from exitpoll.models.folder import read_training
     from exitpoll.models.pretrained import encoder_folder
     from exitpoll.models.tokenizer import load_tokenizer
+    from exitpoll.training import ranks
     from exitpoll.training.train import preflight
     from exitpoll.training.train import train as train_model
-    from exitpoll.training.trainer import processes
 
     print_as_json(as_json)
     torch.set_flush_denormal(True)  # before torch starts its threads, which inherit it
@@ -148,15 +153,14 @@ def train(
     )
     built = _build(start, splits, known, shape, settings.seed)
     tokenizer = load_tokenizer(str(start.name if encoder is None else encoder_folder(encoder)))
-    quiet = not processes().is_main_process
-    with notes_shown(), progress_bars(Console(stderr=True, quiet=quiet or modes.quiet)) as on_progress:
+    with notes_shown(), progress_bars(progress_console()) as on_progress:
         trained = train_model(
             built, tokenizer, splits, out, settings, resume=resume, overwrite=overwrite, on_progress=on_progress
         )
-    if not quiet:
-        show_training(trained)
-        summary = read_training(trained.folder)
-        show_result({"out": str(trained.folder), **{name: summary.get(name) for name in SUMMARY}})
+    show_training(trained)
+    summary = read_training(trained.folder)
+    show_result({"out": str(trained.folder), **{name: summary.get(name) for name in SUMMARY}})
+    ranks.leave()
 
 
 def _check_start(start: Start, settings: TrainingSettings) -> None:
