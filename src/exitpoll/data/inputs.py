@@ -28,22 +28,20 @@ def find_inputs(data: str) -> list[Place]:
         data: A file, a folder, a glob such as `questions/*.parquet`, or a URL of one of them that fsspec knows.
 
     Returns:
-        The files, sorted by path; those of a folder whose format is not known are left out.
+        The files, sorted by path; of several, those whose format is not known are left out.
     """
-    is_glob = has_magic(data)
     if URL in data:
         places = list_remote(data)
     elif Path(data).is_dir():
         places = sorted(path for path in Path(data).rglob("*") if _is_data(path, Path(data)))
     elif Path(data).is_file():
-        places, is_glob = [Path(data)], False
-    elif is_glob:
+        places = [Path(data)]
+    elif has_magic(data):
         places = sorted(Path(name) for name in glob(data, recursive=True) if Path(name).is_file())
     else:
         raise InputError(f"'{data}' does not exist")
-    if len(places) == 1 or is_glob:
-        for place in places:
-            check_known(place)
+    if len(places) == 1:
+        check_known(places[0])
     known = [place for place in places if kind_of(place) is not None]
     if not known:
         raise InputError(f"'{data}' has no files of a known kind: {', '.join(READERS)}")

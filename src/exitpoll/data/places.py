@@ -67,7 +67,7 @@ def list_remote(pattern: str) -> list[Place]:
     filesystem, path = _filesystem_of(pattern)
     try:
         if has_magic(path) and not filesystem.exists(path):
-            names = filesystem.glob(path)
+            names = [name for name, about in filesystem.glob(path, detail=True).items() if about["type"] == "file"]
         else:
             names = filesystem.find(path) if filesystem.isdir(path) else [path] * filesystem.exists(path)
     except Exception as error:  # every file system has errors of its own

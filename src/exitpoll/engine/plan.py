@@ -1,4 +1,4 @@
-"""The plan of a prediction job in shards: its inputs, which rows every shard has, and what must not change meanwhile."""
+"""The plan of a prediction job in shards: its inputs, the rows of every shard, and what must not change meanwhile."""
 
 from __future__ import annotations
 

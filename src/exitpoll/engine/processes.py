@@ -8,7 +8,8 @@ import selectors
 import subprocess
 import sys
 from collections import Counter, deque
-from collections.abc import Iterator, Sequence
+from collections.abc import Generator, Iterator, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import cast
 
@@ -31,7 +32,7 @@ class Processes:
         """
         self.workers = to_integer("processes", workers, at_most=1024)
 
-    def run(self, folder: Path, numbers: Sequence[int]) -> Iterator[int]:
+    def run(self, folder: Path, numbers: Sequence[int]) -> Generator[int, None, None]:
         """Predict shards.
 
         Args:
@@ -67,11 +68,9 @@ class _Worker:
         self.shard = shard
         stdin = self.process.stdin
         assert stdin is not None
-        try:
+        with suppress(BrokenPipeError):  # it has died: the end of its output says so
             stdin.write(b"%d\n" % shard)
             stdin.flush()
-        except BrokenPipeError:
-            pass  # it has died: the end of its output says so
 
     def receive(self) -> list[dict] | None:
         """Return the messages that have come; None if the process has ended."""
@@ -88,10 +87,8 @@ class _Worker:
         code = self.process.wait()
         for stream in (self.process.stdin, self.process.stdout):
             if stream is not None:
-                try:
+                with suppress(BrokenPipeError):
                     stream.close()
-                except BrokenPipeError:
-                    pass
         return code
 
 
@@ -100,7 +97,7 @@ class _Pool:
 
     def __init__(self, folder: Path, numbers: Sequence[int]) -> None:
         self._folder, self._plan, self._left = folder, Plan.load(folder), deque(numbers)
-        self._lost = Counter[int]()  # workers by the shard at which they died
+        self._deaths = Counter[str]()  # of workers, by what they were doing
         self._unfinished = len(numbers)
         self._selector = selectors.DefaultSelector()
 
@@ -139,7 +136,7 @@ class _Pool:
     def _handle(self, worker: _Worker, message: dict) -> Iterator[int]:
         """Take a message of a worker, and give it the next shard."""
         if "error" in message:
-            raise _error_of(message)
+            raise error_of(message)
         if worker.shard is not None:
             yield worker.shard
             self._unfinished -= 1
@@ -150,22 +147,23 @@ class _Pool:
     def _replace(self, worker: _Worker) -> None:
         """Start a new worker in place of one that died, and let its shard be done once more."""
         code, shard = worker.end(), worker.shard
-        if shard is None:
-            if self._left or not self._workers():
-                raise InputError(
-                    f"a worker process ended while it loaded the model (exit code {code}); too little memory?"
-                )
-            return
-        self._lost[shard] += 1
-        if self._lost[shard] >= ATTEMPTS:
-            where = self._plan.shards[shard]
+        if shard is None and not self._left:
+            return  # it had done its part
+        where = "loading the model" if shard is None else str(self._plan.shards[shard])
+        self._deaths[where] += 1
+        if self._deaths[where] >= ATTEMPTS:
             raise InputError(f"{where} ended {ATTEMPTS} worker processes (exit code {code}); too little memory?")
-        self._left.appendleft(shard)
+        if shard is not None:
+            self._left.appendleft(shard)
         self.start_worker()
 
 
-def _error_of(message: dict) -> Exception:
-    """Return the error that a worker met."""
+def error_of(message: dict) -> Exception:
+    """Return the error that a worker met.
+
+    Args:
+        message: What `describe_error` returned there.
+    """
     if message.get("errno") is not None:
         return OSError(message["errno"], message["error"])
     return InputError(message["error"], options=message.get("options", ()))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import errno
 import shutil
-from collections.abc import Iterator, Sequence
+from collections.abc import Generator, Sequence
 from contextlib import closing
 from pathlib import Path
 from typing import Protocol
@@ -36,7 +36,7 @@ class ShardRunner(Protocol):
     def workers(self) -> int:
         """How many shards are predicted at a time."""
 
-    def run(self, folder: Path, numbers: Sequence[int]) -> Iterator[int]:
+    def run(self, folder: Path, numbers: Sequence[int]) -> Generator[int, None, None]:
         """Predict shards of the job in a folder, and yield the number of each when it is done."""
 
 
@@ -55,7 +55,7 @@ class ThisProcess:
         """
         self.engine: Engine = model.load(policy, threads)
 
-    def run(self, folder: Path, numbers: Sequence[int]) -> Iterator[int]:
+    def run(self, folder: Path, numbers: Sequence[int]) -> Generator[int, None, None]:
         """Predict shards.
 
         Args:
@@ -180,7 +180,7 @@ def _run(runner: ShardRunner, plan: Plan, folder: Path, on_progress: OnProgress)
     for result in filter(None, results.values()):
         _add(counts, result.counts)
     try:
-        with closing(runner.run(folder, missing) if missing else iter_nothing()) as done:
+        with closing(runner.run(folder, missing)) as done:
             for number in done:
                 results[number] = result = _finished(plan, folder, number)
                 _add(counts, result.counts)
@@ -192,11 +192,6 @@ def _run(runner: ShardRunner, plan: Plan, folder: Path, on_progress: OnProgress)
             raise _disk_full(error, folder) from error
         raise
     return [_finished(plan, folder, number) for number in results]
-
-
-def iter_nothing() -> Iterator[int]:
-    """Yield no shard."""
-    yield from ()
 
 
 def _finished(plan: Plan, folder: Path, number: int) -> ShardResult:

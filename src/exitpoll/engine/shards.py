@@ -106,8 +106,7 @@ class ShardPredictor:
         """Read from the open file, which is closed where reading fails."""
         self._place = ""
         ahead = shard.start - self._next
-        for row in islice(self._rows, ahead, None if shard.stop is None else shard.stop - self._next):
-            yield row
+        yield from islice(self._rows, ahead, None if shard.stop is None else shard.stop - self._next)
         if shard.stop is not None:
             self._place, self._next = shard.place, shard.stop
 
