@@ -189,10 +189,10 @@ def test_the_weights_must_be_those_of_the_plan(predict, source, choice, tmp_path
     work = tmp_path / "out.csv.partial"
     plan = json.loads((work / "plan.json").read_text())
     (work / "plan.json").write_text(json.dumps({**plan, "fingerprint": "other"}))
-    with pytest.raises(InputError, match="the weights of .* have changed"):
+    with pytest.raises(InputError, match=r"the weights of .* have changed"):
         predict(source, tmp_path / "out.csv", resume=True)
     (work / "plan.json").write_text(json.dumps({**plan, "inputs": [{}]}))
-    with pytest.raises(InputError, match="plan.json' is broken"):
+    with pytest.raises(InputError, match=r"plan.json' is broken"):
         Plan.load(work)
 
 

@@ -152,6 +152,6 @@ def _none_started() -> InputError:
 
     total, free = (resources.get("CPU", 0) for resources in (ray.cluster_resources(), ray.available_resources()))
     return InputError(
-        f"no worker has started within {START_SECONDS:.0f} s: the cluster has {total:.0f} CPUs, of which {free:.0f} are "
-        "free; wait for its other work to end"
+        f"no worker has started within {START_SECONDS:.0f} s: the cluster has {total:.0f} CPUs, of which {free:.0f} "
+        "are free; wait for its other work to end"
     )

@@ -65,7 +65,8 @@ def search(
         grid: The values by setting.
         seeds: The seeds.
         budget: Run at most this many trials, chosen by Optuna; the whole grid by default.
-        executor: What executes a run; `execute` by default. With more workers, it is called in threads, and a trial that fails ends alone.
+        executor: What executes a run; `execute` by default. With more workers, it is called in threads, and a trial
+            that fails ends alone.
         workers: How many trials are run at a time.
         on_progress: Called before every trial.
 
