@@ -95,7 +95,7 @@ def summarize(rows: int, seconds: Sequence[float], start: float) -> dict[str, ob
 
 def ratios_of(ways: Mapping[str, Mapping], ratios: Mapping[str, tuple[str, str]]) -> dict[str, object]:
     """Return the ratio of two ways: median, smallest and largest over the rounds."""
-    found = {}
+    found: dict[str, object] = {}
     for name, (first, second) in ratios.items():
         values = [a / b for a, b in zip(ways[first]["rounds"], ways[second]["rounds"], strict=True)]
         found[name] = [round(pick(values), 3) for pick in (statistics.median, min, max)]

@@ -29,7 +29,7 @@ from exitpoll.study.paper import ROWS_BY_NAME
 from exitpoll.study.plan import Plan
 from exitpoll.study.reproduce import reproduce
 from exitpoll.study.search import search
-from tests.tiny import toy_rows, write_toy_folder, write_tsv
+from tests.tiny import assert_same_rows, toy_rows, write_toy_folder, write_tsv
 
 ray = pytest.importorskip("ray")
 pytestmark = pytest.mark.ray
@@ -153,7 +153,7 @@ def test_a_killed_driver_can_be_resumed_without_ray(ray_folder, exported_folder,
     code, _, err = run(*words, "--processes", "1", "--resume")
     assert (code, err) == (0, "")
     predict_file(engine, source, tmp_path / "whole.csv")
-    assert out.read_bytes() == (tmp_path / "whole.csv").read_bytes()
+    assert_same_rows(out, tmp_path / "whole.csv")
 
 
 def test_errors_of_workers_are_one_line(ray_folder, choice, tmp_path):
@@ -213,7 +213,9 @@ def test_a_reproduction_has_the_same_runs(ray_folder, plan, tmp_path):
     for name, options in {"here": {}, "ray": {"executor": RayRuns(), "workers": 2}}.items():
         outcomes, failed = reproduce(plan, tmp_path / name, with_tables=True, varied=None, **options)
         assert failed == {}
-        tables.append((sorted(outcome.run.name for outcome in outcomes), (tmp_path / name / "cells.json").read_text()))
+        cells = json.loads((tmp_path / name / "cells.json").read_text())
+        tables.append([{**cell, "seconds": 0} for cell in cells])
+        assert len(outcomes) == 2
     assert tables[0] == tables[1]
 
 
@@ -240,12 +242,13 @@ def served(ray_folder):
     serve.shutdown()
 
 
-def test_policies_change_under_load_without_a_failed_request(served, exported_folder):
+def test_policies_change_under_load_without_a_failed_request(ray_folder, served, exported_folder):
     (url, run), text = served, ROWS[0][0]
     options = {"replicas": 2, "name": "toy"}
     never, always = Policy("max_prob", None), Policy("max_prob", 0.0)
     run(deployment(exported_folder, policy=never, **options))
-    deepest = post(url, text)["depth"]
+    deepest, replicas = post(url, text)["depth"], workers_below(ray_folder, "ServeReplica")
+    assert len(replicas) == 2
     depths, is_over = [], []
 
     async def load():
@@ -257,8 +260,8 @@ def test_policies_change_under_load_without_a_failed_request(served, exported_fo
             for number in range(4):
                 policy = always if number % 2 else never
                 await asyncio.to_thread(run, deployment(exported_folder, policy=policy, **options))
-            broken = {**always.to_dict(), "strategy": "nonsense"}
-            await asyncio.to_thread(run, deployment(exported_folder, policy=broken, **options))
+            other = Policy("max_prob", 0.5, problem_type="multi_label_classification")  # of another model
+            await asyncio.to_thread(run, deployment(exported_folder, policy=other, **options))
         finally:
             is_over.append(True)
 
@@ -267,4 +270,9 @@ def test_policies_change_under_load_without_a_failed_request(served, exported_fo
 
     asyncio.run(main())
     assert {deepest, 1} <= set(depths)
+    assert workers_below(ray_folder, "ServeReplica") == replicas  # the same as before
+    with pytest.raises(InputError, match="policy: strategy 'nonsense'"):
+        deployment(exported_folder, policy={**always.to_dict(), "strategy": "nonsense"})
+    with pytest.raises(InputError, match="the first must not be larger than the second"):
+        deployment(exported_folder, replicas=(2, 1))
     assert {post(url, text)["depth"] for _ in range(8)} == {1}  # the broken update left the last one

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import hashlib
+import json
 import logging
 import sys
 from collections.abc import Mapping
-from dataclasses import replace
+from importlib.metadata import version
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -62,7 +64,9 @@ def deployment(
     from ray import serve
     from ray.serve.config import BackpressureConfig
 
-    config = {} if policy is None else {POLICY: policy.to_dict() if isinstance(policy, Policy) else dict(policy)}
+    choice, limits = ModelChoice.of(model, runtime), settings or ServerSettings()
+    if isinstance(policy, Mapping):
+        policy = Policy.from_dict(policy, "policy")
     decorated = serve.deployment(
         serve.ingress()(Replica),
         name=name,
@@ -70,10 +74,18 @@ def deployment(
         max_queued_requests=to_integer("max_queued_requests", max_queued_requests),
         backpressure_config=BackpressureConfig(status_code=429, retry_after_s=RETRY_AFTER),
         ray_actor_options={"num_cpus": CPUS},
-        user_config=config,
+        user_config={} if policy is None else {POLICY: policy.to_dict()},
         **_number_of(replicas, target_work, autoscaling),
     )
-    return decorated.bind(ModelChoice.of(model, runtime), replace(settings or ServerSettings()), name)
+    # Ray Serve takes every `serve.run` for new code, and starts new replicas, unless the version stays the same.
+    decorated = decorated.options(version=_version_of(choice, limits), _internal=True)
+    return decorated.bind(choice, limits, name)
+
+
+def _version_of(model: ModelChoice, settings: ServerSettings) -> str:
+    """Return a hash of all that needs a new replica when it changes: code, model and limits."""
+    content = [version("exitpoll"), repr(model), model.fingerprint, repr(settings)]
+    return hashlib.sha256(json.dumps(content).encode()).hexdigest()[:16]
 
 
 def _number_of(replicas: int | tuple[int, int], target_work: int, autoscaling: Mapping[str, Any]) -> dict[str, Any]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from glob import glob, has_magic
 from pathlib import Path
 
@@ -30,6 +31,7 @@ def find_inputs(data: str) -> list[Place]:
     Returns:
         The files, sorted by path; of several, those whose format is not known are left out.
     """
+    places: Sequence[Place]
     if URL in data:
         places = list_remote(data)
     elif Path(data).is_dir():

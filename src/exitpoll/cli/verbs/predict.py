@@ -112,16 +112,21 @@ def predict(
     columns = {"text_column": text_column, "pair_column": pair_column}
     if out is not None and _is_sharded(data, out, processes, cluster, shard_rows):
         choice = ModelChoice.of(model, runtime, device)
-        options = {**columns, "batch_size": batch_size, "shard_rows": shard_rows, "on_error": on_error}
         with (
             _runner(choice, chosen, processes, cluster, threads) as runner,
             progress_bars(progress_console()) as on_progress,
         ):
             done = predict_shards(
-                *(runner, choice, data, out),
+                runner,
+                choice,
+                data,
+                out,
                 policy=chosen,
                 kind=f".{shard_format}",
-                **options,
+                **columns,
+                batch_size=batch_size,
+                shard_rows=shard_rows,
+                on_error=on_error,
                 resume=resume,
                 overwrite=overwrite,
                 on_progress=on_progress,
