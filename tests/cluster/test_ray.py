@@ -12,13 +12,16 @@ import subprocess
 import sys
 import tempfile
 import time
+import urllib.error
 import urllib.request
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from exitpoll import InputError, Policy, TrainingSettings
+from exitpoll.cli.cluster import study_executor
 from exitpoll.cluster import Predictor, deployment
 from exitpoll.cluster.connect import QUIET, connected
 from exitpoll.cluster.predict import RayActors
@@ -37,6 +40,7 @@ pytestmark = pytest.mark.ray
 POLICY = Policy("max_prob", 0.36)
 ROWS = toy_rows(60)
 FAST = TrainingSettings(epochs=1, logs_per_epoch=1)
+CLIENTS = 4  # of a server, at a time
 
 
 def command_of(pid):
@@ -190,14 +194,13 @@ def plan(tmp_path, encoder_folder):
 
 
 def test_a_search_finds_the_same_best_trial(ray_folder, plan, tmp_path):
-    from exitpoll.cluster.study import RayRuns
-
     row = ROWS_BY_NAME["ours, votes"]
     grid = {"learning_rate": (1e-5, 1e-3, 1e30)}  # the last diverges
     found = {}
-    for name, options in {"here": {}, "ray": {"executor": RayRuns(), "workers": 2}}.items():
-        run = plan.run("trec", row, 0)
-        found[name] = search(run, row, (1.0, 3.0), tmp_path / name, grid=grid, seeds=(0,), **options)
+    for name, cluster in {"here": None, "ray": "auto"}.items():
+        with study_executor(cluster, cluster and 2) as options:
+            run = plan.run("trec", row, 0)
+            found[name] = search(run, row, (1.0, 3.0), tmp_path / name, grid=grid, seeds=(0,), **options)
     assert found["here"] == found["ray"]
     times = {path: path.stat().st_mtime_ns for path in (tmp_path / "ray" / "runs").rglob("run.json")}
     again = search(plan.run("trec", row, 0), row, (1.0, 3.0), tmp_path / "ray", grid=grid, seeds=(0,), **options)
@@ -206,12 +209,11 @@ def test_a_search_finds_the_same_best_trial(ray_folder, plan, tmp_path):
 
 
 def test_a_reproduction_has_the_same_runs(ray_folder, plan, tmp_path):
-    from exitpoll.cluster.study import RayRuns
-
     plan = replace(plan, rows=[ROWS_BY_NAME["ours, votes"], ROWS_BY_NAME["PABEE"]])
     tables = []
-    for name, options in {"here": {}, "ray": {"executor": RayRuns(), "workers": 2}}.items():
-        outcomes, failed = reproduce(plan, tmp_path / name, with_tables=True, varied=None, **options)
+    for name, cluster in {"here": None, "ray": "auto"}.items():
+        with study_executor(cluster, cluster and 2) as options:
+            outcomes, failed = reproduce(plan, tmp_path / name, with_tables=True, varied=None, **options)
         assert failed == {}
         cells = json.loads((tmp_path / name / "cells.json").read_text())
         tables.append([{**cell, "seconds": 0} for cell in cells])
@@ -266,7 +268,7 @@ def test_policies_change_under_load_without_a_failed_request(ray_folder, served,
             is_over.append(True)
 
     async def main():
-        await asyncio.gather(update(), *(load() for _ in range(4)))
+        await asyncio.gather(update(), *(load() for _ in range(CLIENTS)))
 
     asyncio.run(main())
     assert {deepest, 1} <= set(depths)
@@ -276,3 +278,26 @@ def test_policies_change_under_load_without_a_failed_request(ray_folder, served,
     with pytest.raises(InputError, match="the first must not be larger than the second"):
         deployment(exported_folder, replicas=(2, 1))
     assert {post(url, text)["depth"] for _ in range(8)} == {1}  # the broken update left the last one
+    run(deployment(exported_folder, policy=always, **options))
+    assert len(lost_with(replicas[0], url, text)) <= CLIENTS  # what was in flight on it
+    assert post(url, text)["depth"] == 1
+
+
+def lost_with(replica, url, text, seconds=4.0):
+    """Kill a replica under load, and return the errors of the clients."""
+    lost, end = [], time.monotonic() + seconds
+
+    def load():
+        while time.monotonic() < end:
+            try:
+                post(url, text)
+            except urllib.error.HTTPError as error:
+                lost.append(error)
+
+    with ThreadPoolExecutor(CLIENTS) as pool:
+        clients = [pool.submit(load) for _ in range(CLIENTS)]
+        time.sleep(0.5)
+        os.kill(replica, signal.SIGKILL)
+        for client in clients:
+            client.result()
+    return lost

@@ -24,7 +24,7 @@ from exitpoll.engine.plan import DONE, PLAN, POLICY, Plan, Request, make_plan
 from exitpoll.engine.predict import Summary
 from exitpoll.engine.shards import ASIDE, ShardPredictor, ShardResult, output_of, read_result
 from exitpoll.errors import InputError
-from exitpoll.files import check_free, check_writable, locked, partial_of
+from exitpoll.files import check_free, check_writable, locked, partial_of, remove_folder
 
 JOINED = "joined"  # the output as one file, before it is moved to its place
 
@@ -230,9 +230,9 @@ def _publish(plan: Plan, folder: Path, out: Path) -> None:
         shutil.rmtree(folder)
         return
     if out.exists():
-        shutil.rmtree(out)
-    shutil.rmtree(folder / DONE)
+        remove_folder(out)
     folder.rename(out)
+    shutil.rmtree(out / DONE)
 
 
 def _summary(plan: Plan, results: Sequence[ShardResult], policy: Policy | None) -> Summary:
