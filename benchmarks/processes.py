@@ -85,7 +85,9 @@ def measure(model: str, texts: Sequence[Text], rows: int, rounds: int, ways: Map
 
 def summarize(rows: int, seconds: Sequence[float], start: float) -> dict[str, object]:
     """Return the rates of a way, net of its start-up time."""
-    rates = [rows / max(1e-9, duration - start) for duration in seconds]
+    if min(seconds) <= start:
+        raise SystemExit(f"{rows} rows took no longer than the start-up time: give more --rows")
+    rates = [rows / (duration - start) for duration in seconds]
     return {
         "start_seconds": round(start, 2),
         "texts_a_second": round(statistics.median(rates), 1),
