@@ -35,7 +35,16 @@ ONNXRegistry.from_torchlib = staticmethod(functools.cache(ONNXRegistry.from_torc
 
 # What takes long as a whole: `make test-fast` leaves it out. Single tests elsewhere are marked one by one.
 SLOW = (
-    *("tests/benchmark", "tests/cli", "tests/docs", "tests/examples", "tests/export", "tests/laws", "tests/report"),
+    *(
+        "tests/benchmark",
+        "tests/cli",
+        "tests/cluster",
+        "tests/docs",
+        "tests/examples",
+        "tests/export",
+        "tests/laws",
+        "tests/report",
+    ),
     *("tests/study", "tests/training/test_train.py", "tests/test_estimator.py", "tests/test_extension.py", "tests/web"),
 )
 
@@ -155,3 +164,19 @@ def inert_package(tmp_path, monkeypatch):
         return folder
 
     return make
+
+
+@pytest.fixture
+def refused(run):
+    """Check that a command is refused with one line on stderr, exit code 2 and nothing on stdout."""
+
+    def check(message, *arguments):
+        code, printed, err = run(*arguments)
+        assert code == 2
+        assert printed == ""
+        assert message in err
+        assert "unexpected" not in err  # as a crash is named
+        assert err.startswith("exitpoll: ")
+        assert err.count("\n") == 1
+
+    return check

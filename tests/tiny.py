@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import csv
 import json
 import random
 from collections.abc import Sequence
@@ -166,6 +167,14 @@ def write_tsv(path: Path, rows: Sequence[tuple[str, ...]], header: tuple[str, ..
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_text("".join("\t".join(row) + "\n" for row in [header, *rows]), encoding="utf-8")
     return path
+
+
+def assert_same_rows(first: Path, second: Path) -> None:
+    """Compare two CSV files of predictions; other texts in a batch change the last digit of a probability."""
+    ours, theirs = (list(csv.DictReader(path.open(encoding="utf-8"))) for path in (first, second))
+    shares = [np.array([float(row.pop("probability")) for row in rows]) for rows in (ours, theirs)]
+    assert ours == theirs
+    np.testing.assert_allclose(shares[0], shares[1], rtol=0, atol=2e-6)
 
 
 def write_jsonl(path: Path, rows: list[dict]) -> Path:

@@ -1,4 +1,4 @@
-"""What tests of the command line share: a model with its data and traces, and a check of refusals."""
+"""What tests of the command line share: a model with its data and traces."""
 
 from __future__ import annotations
 
@@ -33,19 +33,3 @@ def model(recorded, tmp_path):
 @pytest.fixture
 def data(tmp_path):
     return write_toy_folder(tmp_path / "data")
-
-
-@pytest.fixture
-def refused(run):
-    """Check that a command is refused with one line on stderr, exit code 2 and nothing on stdout."""
-
-    def check(message, *arguments):
-        code, printed, err = run(*arguments)
-        assert code == 2
-        assert printed == ""
-        assert message in err
-        assert "unexpected" not in err  # as a crash is named
-        assert err.startswith("exitpoll: ")
-        assert err.count("\n") == 1
-
-    return check

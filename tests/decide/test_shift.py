@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+
 import numpy as np
 import pytest
 from hypothesis import given
@@ -167,3 +169,18 @@ class TestProfile:
     def test_a_text_that_left_at_an_exit_the_calibration_did_not_have(self):
         with pytest.raises(InputError, match="not calibrated for an exit after layer 3"):
             ProfileCounter(Profile({2: 3, 4: 1})).add([2, 3])
+
+
+def test_counters_of_parts_add_up_to_that_of_the_whole():
+    generator = np.random.default_rng(0)
+    profile = profile_of(*draw(generator, 400))
+    exits, probabilities, lengths = draw(generator, 300, deeper=1.0)
+    whole, merged = ProfileCounter(profile), ProfileCounter(profile)
+    layers = np.array(LAYERS)[exits]
+    whole.add(layers, probabilities, lengths)
+    for part in (slice(0, 100), slice(100, 300)):
+        counter = ProfileCounter(profile)
+        counter.add(layers[part], probabilities[part], lengths[part])
+        merged.merge(json.loads(json.dumps(counter.to_dict())))
+    assert merged.shift() is not None
+    assert str(merged.shift()) == str(whole.shift())

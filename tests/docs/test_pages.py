@@ -24,6 +24,7 @@ PRINTED = {  # a sign that the code of a page did what the page says
     "docs/how-to/drop-in.md": "layers  head  probability",
     "docs/how-to/export.md": "Prediction(label=",
     "docs/how-to/extend.md": "gini True",
+    "docs/how-to/past-one-machine.md": "wrote answers.csv",
     "docs/how-to/predict-files.md": "answers.parquet",
     "docs/how-to/reproduce.md": "policy: patience",
     "docs/how-to/serve.md": "exit code 0",

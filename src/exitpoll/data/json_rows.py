@@ -6,23 +6,23 @@ import json
 import re
 from collections.abc import Iterable, Iterator
 from itertools import chain
-from pathlib import Path
 
 from exitpoll.data.lines import check_first_bytes, open_bytes, read_lines
+from exitpoll.data.places import Place
 from exitpoll.data.rows import Row
 from exitpoll.errors import InputError
 
 SURROGATE = re.compile(r"\\ud|[\ud800-\udfff]", flags=re.IGNORECASE)  # escaped in JSON, or a byte that is not UTF-8
 
 
-def read_jsonl(path: Path) -> Iterator[Row]:
+def read_jsonl(path: Place) -> Iterator[Row]:
     """Read JSON lines: one object per line."""
     for line in read_lines(path):
         if line.text.strip():
             yield _row_of_line(line.text, f"{path} line {line.number}", line.problem)
 
 
-def read_json(path: Path) -> Iterator[Row]:
+def read_json(path: Place) -> Iterator[Row]:
     """Read an array of objects, an object of columns as pandas writes it, or JSON lines; all in memory."""
     with open_bytes(path) as file:
         content = file.read()
@@ -90,7 +90,7 @@ def _checked_values(item: object, *, may_have_surrogates: bool = True) -> tuple[
     return item, None
 
 
-def _rows_of_columns(parsed: object, path: Path) -> list[dict[str, object]]:
+def _rows_of_columns(parsed: object, path: Place) -> list[dict[str, object]]:
     """Turn an object of columns into rows; a column is a list, or an object by row as pandas writes it."""
     columns = parsed if isinstance(parsed, dict) else {}
     indexed = {

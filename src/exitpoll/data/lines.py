@@ -8,9 +8,9 @@ import io
 import zlib
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from pathlib import Path
 from typing import BinaryIO, NamedTuple, cast
 
+from exitpoll.data.places import Place, RemoteFile
 from exitpoll.errors import InputError, MissingExtraError
 
 # What the first bytes of a file that is not UTF-8 text say, and what would be right.
@@ -37,26 +37,27 @@ class Line(NamedTuple):
         return self.problem is None and not self.text.strip(" \r\n")
 
 
-def _open_gzip(path: Path) -> BinaryIO:
+def _open_gzip(path: Place) -> BinaryIO:
     """Open a file that gzip compressed."""
-    return cast(BinaryIO, gzip.open(path, "rb"))
+    return cast(BinaryIO, gzip.open(path.open("rb") if isinstance(path, RemoteFile) else path, "rb"))
 
 
-def _open_zstandard(path: Path) -> BinaryIO:
+def _open_zstandard(path: Place) -> BinaryIO:
     """Open a file that Zstandard compressed."""
     try:
         import pyarrow
     except ImportError as error:
         raise MissingExtraError(f"reading '{path.name}', which is compressed by Zstandard,", "data") from error
-    return cast(BinaryIO, io.BufferedReader(pyarrow.input_stream(str(path), compression="zstd")))
+    source = path.open("rb") if isinstance(path, RemoteFile) else str(path)
+    return cast(BinaryIO, io.BufferedReader(pyarrow.input_stream(source, compression="zstd")))
 
 
 # A new compression is one row here.
-COMPRESSIONS: dict[str, Callable[[Path], BinaryIO]] = {".gz": _open_gzip, ".zst": _open_zstandard}
+COMPRESSIONS: dict[str, Callable[[Place], BinaryIO]] = {".gz": _open_gzip, ".zst": _open_zstandard}
 
 
 @contextmanager
-def open_bytes(path: Path) -> Iterator[BinaryIO]:
+def open_bytes(path: Place) -> Iterator[BinaryIO]:
     """Open a file for reading, decompressed if its suffix says that it is compressed.
 
     Args:
@@ -77,7 +78,7 @@ def open_bytes(path: Path) -> Iterator[BinaryIO]:
         raise InputError(f"'{path}' cannot be decompressed: {error}; is it damaged or cut off?") from error
 
 
-def check_first_bytes(path: Path, content: bytes) -> None:
+def check_first_bytes(path: Place, content: bytes) -> None:
     """Refuse a file that is known not to be UTF-8 text.
 
     Args:
@@ -89,7 +90,7 @@ def check_first_bytes(path: Path, content: bytes) -> None:
             raise InputError(f"'{path}' is {meaning}")
 
 
-def read_lines(path: Path) -> Iterator[Line]:
+def read_lines(path: Place) -> Iterator[Line]:
     """Read the lines of a UTF-8 file, and what is wrong with them.
 
     Args:

@@ -4,20 +4,28 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from itertools import islice
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from exitpoll.data.json_rows import read_json, read_jsonl
 from exitpoll.data.lines import COMPRESSIONS, read_lines
+from exitpoll.data.places import Place
 from exitpoll.data.rows import RawSplits, Row, checked
 from exitpoll.data.separated import check_header, read_csv, read_tsv, separator_note
 from exitpoll.errors import InputError, MissingExtraError
 
+if TYPE_CHECKING:
+    from pyarrow.parquet import ParquetFile
+
+PARQUET = ".parquet"
 PARQUET_ROWS = 8192  # read at a time
 SPLIT_STEMS = {"train": ("train",), "dev": ("dev", "validation", "valid", "val", "calibration"), "test": ("test",)}
 SHARD = re.compile(r"-\d+-of-\d+$")
 
 
-def read_txt(path: Path) -> Iterator[Row]:
+def read_txt(path: Place) -> Iterator[Row]:
     """Read one text a line, in the column `text`; blank lines are ignored."""
     for line in read_lines(path):
         if line.text.strip():
@@ -26,38 +34,55 @@ def read_txt(path: Path) -> Iterator[Row]:
             yield Row({"text": line.text.rstrip("\r\n")}, place, problem)
 
 
-def read_parquet(path: Path) -> Iterator[Row]:
-    """Read a Parquet file."""
+def read_parquet(path: Place, start: int = 0) -> Iterator[Row]:
+    """Read a Parquet file, from a row on; row groups before it are not read."""
+    with _open_parquet(path) as file:
+        check_header(file.schema_arrow.names, str(path))
+        groups, done = _groups_from(file, start)
+        for batch in file.iter_batches(batch_size=PARQUET_ROWS, row_groups=groups) if groups else ():
+            rows = batch.slice(max(0, start - done))
+            for number, values in enumerate(rows.to_pylist(), start=max(start, done) + 1):
+                yield Row(values, f"{path} row {number}")
+            done += len(batch)
+
+
+@contextmanager
+def _open_parquet(path: Place) -> Iterator[ParquetFile]:
+    """Open a Parquet file, and name it in the errors of reading it."""
     try:
         from pyarrow import ArrowException, parquet
     except ImportError as error:
         raise MissingExtraError("reading Parquet", "data") from error
-    done = 0
     try:
-        with parquet.ParquetFile(path) as file:
-            check_header(file.schema_arrow.names, str(path))
-            for batch in file.iter_batches(batch_size=PARQUET_ROWS):
-                for number, values in enumerate(batch.to_pylist(), start=done + 1):
-                    yield Row(values, f"{path} row {number}")
-                done += len(batch)
+        with parquet.ParquetFile(path if isinstance(path, Path) else path.open("rb")) as file:
+            yield file
     except (ArrowException, OSError, OverflowError) as error:
         raise InputError(f"'{path}' cannot be read as Parquet: {error}") from error
 
 
+def _groups_from(file: ParquetFile, start: int) -> tuple[list[int], int]:
+    """Return the row groups that hold rows from some row on, and the number of the first row of the first of them."""
+    first = done = 0
+    while first < file.num_row_groups and done + file.metadata.row_group(first).num_rows <= start:
+        done += file.metadata.row_group(first).num_rows
+        first += 1
+    return list(range(first, file.num_row_groups)), done
+
+
 # A new file format is one row here.
-READERS: dict[str, Callable[[Path], Iterator[Row]]] = {
+READERS: dict[str, Callable[[Place], Iterator[Row]]] = {
     ".csv": read_csv,
     ".tsv": read_tsv,
     ".jsonl": read_jsonl,
     ".json": read_json,
     ".txt": read_txt,
-    ".parquet": read_parquet,
+    PARQUET: read_parquet,
 }
-NOT_COMPRESSED = (".parquet",)  # which is compressed inside
+NOT_COMPRESSED = (PARQUET,)  # which is compressed inside
 NO_SPLITS = (".txt",)  # which has no labels
 
 
-def kind_of(path: Path) -> str | None:
+def kind_of(path: Place) -> str | None:
     """Return the format of a file by its suffix, without that of a compression.
 
     Args:
@@ -73,7 +98,7 @@ def kind_of(path: Path) -> str | None:
     return kind if kind in READERS else None
 
 
-def check_known(path: Path) -> str:
+def check_known(path: Place) -> str:
     """Refuse a file whose suffix names no known format.
 
     Args:
@@ -89,19 +114,33 @@ def check_known(path: Path) -> str:
     return kind
 
 
-def read_rows(path: Path) -> Iterator[Row]:
+def read_rows(path: Place, start: int = 0) -> Iterator[Row]:
     """Read the rows of a file one after another, in the format that its suffix names.
 
     Args:
         path: The file.
+        start: The number of the first row to read, from 0.
 
     Returns:
         The rows; those that cannot be read say why.
     """
-    return READERS[check_known(path)](path)
+    kind = check_known(path)
+    return read_parquet(path, start) if kind == PARQUET else islice(READERS[kind](path), start, None)
 
 
-def notes_on(path: Path) -> tuple[str, ...]:
+def count_rows(path: Place) -> int:
+    """Count the rows of a file: by the metadata of a Parquet file, and else by reading it.
+
+    Args:
+        path: The file.
+    """
+    if kind_of(path) != PARQUET:
+        return sum(1 for _ in read_rows(path))
+    with _open_parquet(path) as file:
+        return int(file.metadata.num_rows)
+
+
+def notes_on(path: Place) -> tuple[str, ...]:
     """Return what a user should know about how a file is read.
 
     Args:

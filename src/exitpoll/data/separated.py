@@ -8,11 +8,11 @@ from collections import deque
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import chain
-from pathlib import Path
 from threading import Lock
 from typing import Literal
 
 from exitpoll.data.lines import Line, read_lines
+from exitpoll.data.places import Place
 from exitpoll.data.rows import Row
 from exitpoll.errors import InputError
 
@@ -23,7 +23,7 @@ SEPARATORS = {",": "commas", ";": "semicolons", "\t": "tabs"}  # of files with t
 Quoting = Literal[0, 3]  # csv.QUOTE_MINIMAL, csv.QUOTE_NONE
 
 
-def read_csv(path: Path) -> Iterator[Row]:
+def read_csv(path: Place) -> Iterator[Row]:
     """Read comma-separated values with a header; fields may be quoted.
 
     A header with semicolons or tabs and without commas means that these separate the fields.
@@ -34,12 +34,12 @@ def read_csv(path: Path) -> Iterator[Row]:
     yield from _read_separated(path, chain(start, lines), separator, csv.QUOTE_MINIMAL)
 
 
-def read_tsv(path: Path) -> Iterator[Row]:
+def read_tsv(path: Place) -> Iterator[Row]:
     """Read tab-separated values with a header; quotation marks have no meaning, as in the files of GLUE."""
     yield from _read_separated(path, read_lines(path), "\t", csv.QUOTE_NONE)
 
 
-def separator_note(path: Path) -> str | None:
+def separator_note(path: Place) -> str | None:
     """Return a note on a CSV file whose fields are not separated by commas.
 
     Args:
@@ -68,7 +68,7 @@ def _separator_of(header: str) -> str:
     return next((separator for separator in SEPARATORS if len(_lenient_fields(header, separator)) > 1), ",")
 
 
-def _read_separated(path: Path, lines: Iterator[Line], separator: str, quoting: Quoting) -> Iterator[Row]:
+def _read_separated(path: Place, lines: Iterator[Line], separator: str, quoting: Quoting) -> Iterator[Row]:
     """Read a header and rows with as many fields."""
     records = _Records(lines, separator, quoting)
     header: list[str] | None = None

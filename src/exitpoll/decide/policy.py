@@ -326,18 +326,32 @@ class Policy:
         content = read_json(Path(path))
         if content is None:
             raise InputError(f"'{path}' is not a policy: it is not a JSON object")
-        version = content.pop("version", None)
+        return cls.from_dict(content, f"'{path}'")
+
+    @classmethod
+    def from_dict(cls, content: Mapping[str, Any], name: str = "this") -> Policy:
+        """Make a policy of what `to_dict` returned.
+
+        Args:
+            content: The plain values.
+            name: Where they come from, for messages.
+
+        Returns:
+            The policy.
+        """
+        values = dict(content)
+        version = values.pop("version", None)
         if version != VERSION:
-            raise InputError(f"'{path}' is a policy of version {version!r}, not {VERSION}: calibrate again")
-        unknown = sorted(set(content) - set(_FIELDS))
+            raise InputError(f"{name} is a policy of version {version!r}, not {VERSION}: calibrate again")
+        unknown = sorted(set(values) - set(_FIELDS))
         if unknown:
-            raise InputError(f"'{path}' has fields that no policy has: {', '.join(unknown)}")
+            raise InputError(f"{name} has fields that no policy has: {', '.join(unknown)}")
         try:
-            if content.get("certificate") is not None:
-                content["certificate"] = Certificate.from_dict(content["certificate"])
-            return cls(**content)
+            if values.get("certificate") is not None:
+                values["certificate"] = Certificate.from_dict(values["certificate"])
+            return cls(**values)
         except InputError as error:
-            raise InputError(f"'{path}': {error}") from error
+            raise InputError(f"{name}: {error}") from error
 
 
 _FIELDS = tuple(field.name for field in fields(Policy))

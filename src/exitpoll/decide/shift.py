@@ -267,6 +267,20 @@ class ProfileCounter:
         self._counts[name] += _count(known, np.asarray(self._expected[name].edges))
         self._sums[name] += float(known.sum())
 
+    def to_dict(self) -> dict[str, list[float]]:
+        """Return what was counted, for `merge`: by statistic, the texts in its bins and then their sum."""
+        return {name: [*counts.tolist(), self._sums[name]] for name, counts in self._counts.items()}
+
+    def merge(self, counted: Mapping[str, Sequence[float]]) -> None:
+        """Add what another counter of the same profile has counted.
+
+        Args:
+            counted: What its `to_dict` returned.
+        """
+        for name, (*counts, total) in counted.items():
+            self._counts[name] += np.asarray(counts, dtype=np.int64)
+            self._sums[name] += total
+
     def shift(self) -> Shift | None:
         """Test whether the texts so far differ from the calibration texts.
 

@@ -21,12 +21,11 @@ from exitpoll.decide.numerics import softmax
 from exitpoll.decide.policy import Policy
 from exitpoll.engine.arguments import iterate_texts, to_integer, to_text
 from exitpoll.engine.costs import USUAL, CallCosts, costs_of
-from exitpoll.engine.loading import default_runtime, file_of, find_folder, load_model
+from exitpoll.engine.loading import default_runtime, load_model, policy_of
 from exitpoll.engine.runtime import LoadedModel
 from exitpoll.engine.scheduler import Scheduler
 from exitpoll.engine.walks import Batch, Departure, Group, Walk, first_group, joined, walk_for
 from exitpoll.errors import InputError
-from exitpoll.models.folder import POLICY
 
 if TYPE_CHECKING:
     from exitpoll.engine.explain import Explanation
@@ -151,11 +150,9 @@ class Engine:
             runtime = default_runtime(folder)
         loaded = load_model(folder, runtime, threads=threads, device=device, verify=verify)
         if policy is None:
-            path = file_of(find_folder(folder, runtime), POLICY)
-            if path is None:
+            policy = policy_of(folder, runtime)
+            if policy is None:
                 logger.warning("'%s' has no policy.json, so no text will exit early: calibrate the model", folder)
-            else:
-                policy = Policy.load(path)
         return cls(loaded, policy)
 
     def __call__(self, texts: Iterable[Text], batch_size: int = 32, *, progress: bool = False) -> list[Prediction]:

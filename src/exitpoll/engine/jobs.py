@@ -45,6 +45,14 @@ class Counts:
         """The mean depth of the rows that were predicted."""
         return self.depth / max(1, self.rows - self.skipped)
 
+    def add(self, outcomes: Sequence[Prediction | str]) -> None:
+        """Count rows: their predictions, or why there is none."""
+        predictions = [outcome for outcome in outcomes if isinstance(outcome, Prediction)]
+        self.rows += len(outcomes)
+        self.skipped += len(outcomes) - len(predictions)
+        self.broken += sum(not prediction.is_finite for prediction in predictions)
+        self.depth += sum(prediction.depth for prediction in predictions)
+
 
 class Job:
     """An output that is not finished."""
@@ -87,11 +95,7 @@ class Job:
         """Count a block once it is on the disk."""
         file.flush()
         os.fsync(file.fileno())
-        predictions = [outcome for outcome in outcomes if isinstance(outcome, Prediction)]
-        self.counts.rows += len(outcomes)
-        self.counts.skipped += len(outcomes) - len(predictions)
-        self.counts.broken += sum(not prediction.is_finite for prediction in predictions)
-        self.counts.depth += sum(prediction.depth for prediction in predictions)
+        self.counts.add(outcomes)
         self.counts.size = file.tell()
         self._save()
 

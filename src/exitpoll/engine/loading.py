@@ -7,12 +7,13 @@ from dataclasses import replace
 from pathlib import Path
 
 from exitpoll.decide.certificate import Source
+from exitpoll.decide.policy import Policy
 from exitpoll.engine.arguments import to_integer
 from exitpoll.engine.manifest import Manifest
 from exitpoll.engine.runtime import LoadedModel, Origin, TrainingSummary
 from exitpoll.errors import InputError
 from exitpoll.files import read_json
-from exitpoll.models.folder import ADOPTED, MANIFEST, RUNTIMES, TRAINING, read_training
+from exitpoll.models.folder import ADOPTED, MANIFEST, POLICY, RUNTIMES, TRAINING, read_training
 
 MOST_THREADS = 256
 
@@ -134,6 +135,20 @@ def file_of(model: str | Path, name: str) -> Path | None:
         return Path(hf_hub_download(str(model), name))
     except EntryNotFoundError:  # also raised if it is not in the cache and the hub cannot be reached
         return None
+
+
+def policy_of(folder: str | Path, runtime: str | None = None) -> Policy | None:
+    """Load the policy of a model folder.
+
+    Args:
+        folder: A model folder, or a name on the hub.
+        runtime: As for `load_model`.
+
+    Returns:
+        The policy; None if there is none, so that no text would exit early.
+    """
+    path = file_of(find_folder(folder, runtime), POLICY)
+    return None if path is None else Policy.load(path)
 
 
 def source_of(model_folder: str | Path) -> Source:

@@ -5,9 +5,12 @@ from __future__ import annotations
 import shutil
 import tempfile
 from collections.abc import Collection, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import nullcontext
 from dataclasses import replace
 from importlib.metadata import version
 from pathlib import Path
+from typing import Protocol
 
 import numpy as np
 import torch
@@ -36,6 +39,15 @@ from exitpoll.training.work import digest_of_texts
 RANKING_TEXTS = 1024  # on which attention heads are ranked
 CLOCK, DIGESTS = "seconds.json", "files.json"
 AGAIN = "again"  # name inside the work folder of a run that is repeated because its weights were removed
+
+
+class Executor(Protocol):
+    """Executes a run somewhere, as `execute` does here."""
+
+    def __call__(
+        self, run: Run, cache: Path, *, keep: bool = False, answer: bool = False, on_progress: OnProgress = ignore
+    ) -> Outcome:
+        """Execute a run, unless it is complete."""
 
 
 def execute(
@@ -220,15 +232,19 @@ def execute_all(
     cache: Path,
     *,
     answered: Collection[str] = (),
+    executor: Executor | None = None,
+    workers: int = 1,
     on_run: OnProgress = ignore,
     on_progress: OnProgress = ignore,
 ) -> tuple[list[Outcome], dict[str, str]]:
-    """Execute several runs, one after another; a run that fails does not stop the others.
+    """Execute several runs, one after another or some at a time; a run that fails does not stop the others.
 
     Args:
         runs: The runs; models that others start from are kept.
         cache: The folder of all runs.
         answered: Names of the runs that record unlabelled texts as well.
+        executor: What executes a run; `execute` by default. With more workers, it is called in threads.
+        workers: How many runs are executed at a time.
         on_run: Called before every run.
         on_progress: Called after every training step.
 
@@ -238,11 +254,20 @@ def execute_all(
     todo = [run for run in runs if not _is_done(Outcome(run, cache / run.name), False, run.name in answered)]
     bases = {run.base.name for run in todo if run.base is not None}
     outcomes, failed = [], {}
-    for number, run in enumerate(runs):
+
+    def result_of(number: int, run: Run) -> Outcome | str:
         on_run(Progress(run.name, number, len(runs)))
         keep, answer = run.name in bases, run.name in answered
         try:
-            outcomes.append(execute(run, cache, keep=keep, answer=answer, on_progress=on_progress))
+            return (executor or execute)(run, cache, keep=keep, answer=answer, on_progress=on_progress)
         except InputError as error:
-            failed[run.name] = str(error)
+            return str(error)
+
+    with ThreadPoolExecutor(workers) if workers > 1 else nullcontext() as pool:
+        results = (map if pool is None else pool.map)(result_of, range(len(runs)), runs)
+        for run, result in zip(runs, results, strict=True):
+            if isinstance(result, str):
+                failed[run.name] = result
+            else:
+                outcomes.append(result)
     return outcomes, failed

@@ -9,7 +9,7 @@ from pathlib import Path
 from exitpoll.data.progress import OnProgress, ignore
 from exitpoll.files import locked, write_json, write_text
 from exitpoll.study.comparisons import averages, compute_gains
-from exitpoll.study.execute import execute_all
+from exitpoll.study.execute import Executor, execute_all
 from exitpoll.study.figures import draw_all
 from exitpoll.study.findings import Findings, state_findings, task_findings, variant_findings
 from exitpoll.study.glue import write_submissions
@@ -28,6 +28,8 @@ def reproduce(
     *,
     with_tables: bool,
     varied: str | None,
+    executor: Executor | None = None,
+    workers: int = 1,
     on_run: OnProgress = ignore,
     on_progress: OnProgress = ignore,
 ) -> tuple[list[Outcome], dict[str, str]]:
@@ -38,6 +40,8 @@ def reproduce(
         out: The folder for runs and tables.
         with_tables: Whether to write tables and GLUE submissions.
         varied: The task on which variants of ours are run, if any.
+        executor: As for `execute_all`.
+        workers: As for `execute_all`.
         on_run: Called before every run.
         on_progress: Called after every training step.
 
@@ -56,6 +60,8 @@ def reproduce(
                 [run for run in todo if run.task == task],
                 out / RUNS,
                 answered=answered,
+                executor=executor,
+                workers=workers,
                 on_run=_count_from(len(outcomes) + len(failed), len(todo), on_run),
                 on_progress=on_progress,
             )

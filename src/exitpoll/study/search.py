@@ -18,7 +18,7 @@ from exitpoll.decide.analysis import static_exit
 from exitpoll.decide.sweep import best_point
 from exitpoll.errors import DivergedError, InputError, MissingExtraError
 from exitpoll.files import locked, partial_of, read_json, write_json
-from exitpoll.study.execute import execute
+from exitpoll.study.execute import Executor, execute
 from exitpoll.study.paper import GRID, ROWS_BY_NAME, Overrides, TableRow
 from exitpoll.study.run import MODEL, Outcome, Run
 
@@ -51,6 +51,8 @@ def search(
     grid: Grid = GRID,
     seeds: Sequence[int] = (0, 1, 2),
     budget: int | None = None,
+    executor: Executor | None = None,
+    workers: int = 1,
     on_progress: OnProgress = ignore,
 ) -> SearchResult:
     """Try settings, with all seeds, and return those that are best on the calibration split.
@@ -63,6 +65,9 @@ def search(
         grid: The values by setting.
         seeds: The seeds.
         budget: Run at most this many trials, chosen by Optuna; the whole grid by default.
+        executor: What executes a run; `execute` by default. With more workers, it is called in threads, and a trial
+            that fails ends alone.
+        workers: How many trials are run at a time.
         on_progress: Called before every trial.
 
     Returns:
@@ -79,7 +84,7 @@ def search(
     grid = {name: list(values) for name, values in grid.items() if _applies(name, row)}
     with locked(folder / STORAGE, "search"):
         study = _open_study(run, row, grid, seeds, speedups, folder)
-        _run_trials(study, run, row, grid, seeds, speedups, folder, budget, on_progress)
+        _run_trials(study, run, row, grid, seeds, speedups, folder, budget, executor or execute, workers, on_progress)
         result = _best(study)
         path = folder / BEST_FILE.format(task=plain_name(run.task), row=row.file_name)
         write_json(path, {"task": plain_name(run.task), "row": row.name, **asdict(result)})
@@ -95,6 +100,8 @@ def _run_trials(
     speedups: tuple[float, float],
     folder: Path,
     budget: int | None,
+    executor: Executor,
+    workers: int,
     on_progress: OnProgress,
 ) -> None:
     """Run the trials that are left."""
@@ -117,6 +124,7 @@ def _run_trials(
                     row,
                     speedups,
                     folder / "runs",
+                    executor,
                     _TrialReporter(trial, number),
                 )
                 for number, seed in enumerate(seeds)
@@ -126,7 +134,7 @@ def _run_trials(
         return mean(scores)
 
     if left > 0:
-        study.optimize(objective, n_trials=left)
+        study.optimize(objective, n_trials=left, n_jobs=workers, catch=(InputError,) if workers > 1 else ())
 
 
 def read_best(folder: Path) -> dict[tuple[str, str], Overrides]:
@@ -225,14 +233,16 @@ class _TrialReporter:
             raise optuna.TrialPruned
 
 
-def _score_run(run: Run, row: TableRow, speedups: tuple[float, float], cache: Path, reporter: _TrialReporter) -> float:
+def _score_run(
+    run: Run, row: TableRow, speedups: tuple[float, float], cache: Path, executor: Executor, reporter: _TrialReporter
+) -> float:
     """Execute the run of one seed and score it, unless the trial is pruned on the way."""
     import optuna
 
     if run.base is not None:
-        execute(run.base, cache, keep=True)  # its scores are not those of the trial
+        executor(run.base, cache, keep=True)  # its scores are not those of the trial
     try:
-        outcome = execute(run, cache, on_progress=reporter)
+        outcome = executor(run, cache, on_progress=reporter)
     except optuna.TrialPruned:
         shutil.rmtree(partial_of(cache / run.name / MODEL), ignore_errors=True)
         raise

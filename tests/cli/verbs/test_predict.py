@@ -26,6 +26,22 @@ def test_a_file(run, recorded, questions, tmp_path):
     assert [row["text"] for row in rows] == ["good film", "bad film"]
 
 
+def test_a_folder_with_several_processes(run, refused, recorded, questions, tmp_path):
+    folder, out = tmp_path / "questions", tmp_path / "answers"
+    folder.mkdir()
+    (folder / questions.name).write_bytes(questions.read_bytes())
+    words = ["predict", recorded / "model", "--data", folder, "--out"]
+    code, printed, _ = run(*words, out, "--processes", "1", "--shard-format", "jsonl")
+    assert (code, [path.suffix for path in sorted(out.glob("shard-*"))]) == (0, [".jsonl"])
+    assert f"wrote {out}: " in printed
+    code, _, _ = run(*words, tmp_path / "answers.jsonl")
+    assert code == 0
+    assert (tmp_path / "answers.jsonl").read_bytes() == next(out.glob("shard-*")).read_bytes()
+    refused("exists already; choose another folder or use --overwrite", *words, out)
+    refused("exists already; choose another name or use --overwrite", *words, tmp_path / "answers.jsonl")
+    refused("threads: each process has one; use --processes", *words, tmp_path / "x", "--processes", 1, "--threads", 2)
+
+
 def test_standard_input(run, recorded, monkeypatch):
     monkeypatch.setattr("sys.stdin", io.StringIO("good film\nbad film\n"))
     code, out, err = run("predict", recorded / "model", "--data", "-")

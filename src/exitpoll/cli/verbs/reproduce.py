@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
+from exitpoll.cli.cluster import study_executor
 from exitpoll.cli.console import progress_console, quieten_transformers, remark, say
 from exitpoll.cli.groups import IN_DATA, IN_METHOD, IN_MODEL, IN_OPTIMIZER
-from exitpoll.cli.options import Names, Numbers, Out, TrainingFlags
+from exitpoll.cli.options import Cluster, Names, Numbers, Out, TrainingFlags
 from exitpoll.errors import InputError
 from exitpoll.training.settings import TrainingSettings
 
@@ -33,6 +34,8 @@ def reproduce(
     presets: Annotated[bool, IN_OPTIMIZER] = False,
     searched: Annotated[Path | None, IN_OPTIMIZER] = None,
     pooling: Annotated[Literal["mean", "first", "pooler"], IN_MODEL] = "mean",
+    cluster: Cluster = None,
+    processes: Annotated[int | None, IN_MODEL] = None,
     settings: TrainingFlags = None,
 ) -> None:
     """Reproduce the tables and figures of the paper.
@@ -57,6 +60,9 @@ def reproduce(
         presets: Use the paper's settings for a task (Table 5) before any others; it has none for cola and qqp.
         searched: A folder of `exitpoll search`; its best settings of a task and method are used before presets.
         pooling: What a head reads.
+        cluster: Execute runs on Ray, several at a time: auto for the cluster of this machine, local to start Ray here,
+            or HOST:PORT.
+        processes: How many runs to execute at a time on the cluster; by default one for each of its CPUs.
         settings: How to train, the same for all methods.
     """
     from exitpoll.report.plots import check_can_draw
@@ -91,10 +97,13 @@ def reproduce(
     remark(*plan.notes())
     if with_figures and varied is None and methods is None:
         varied = "mrpc" if "mrpc" in wanted else wanted[0]
-    _run(plan, out, varied, with_tables=what != "figures", with_figures=with_figures)
+    with study_executor(cluster, processes) as executor:
+        _run(plan, out, varied, executor, with_tables=what != "figures", with_figures=with_figures)
 
 
-def _run(plan: Plan, out: Path, varied: str | None, *, with_tables: bool, with_figures: bool) -> None:
+def _run(
+    plan: Plan, out: Path, varied: str | None, executor: dict[str, Any], *, with_tables: bool, with_figures: bool
+) -> None:
     """Execute a plan, write its tables and figures, and exit with code 1 if runs failed."""
     from exitpoll.data.bars import progress_bars
     from exitpoll.study.reproduce import reproduce as reproduce_plan
@@ -106,6 +115,7 @@ def _run(plan: Plan, out: Path, varied: str | None, *, with_tables: bool, with_f
             out,
             with_tables=with_tables,
             varied=varied,
+            **executor,
             on_run=lambda progress: remark(f"run {progress.done + 1} of {progress.total}: {progress.task}"),
             on_progress=on_progress,
         )

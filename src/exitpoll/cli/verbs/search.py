@@ -6,9 +6,10 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Annotated
 
+from exitpoll.cli.cluster import study_executor
 from exitpoll.cli.console import print_as_json, quieten_transformers, remark, say, show_result
 from exitpoll.cli.groups import IN_DATA, IN_METHOD, IN_MODEL, IN_OPTIMIZER
-from exitpoll.cli.options import AsJson, Data, Numbers, Out, TrainingFlags
+from exitpoll.cli.options import AsJson, Cluster, Data, Numbers, Out, TrainingFlags
 from exitpoll.training.settings import TrainingSettings
 
 
@@ -21,6 +22,8 @@ def search(
     seeds: Annotated[Numbers, IN_OPTIMIZER] = None,
     budget: Annotated[int | None, IN_OPTIMIZER] = None,
     limit: Annotated[int | None, IN_DATA] = None,
+    cluster: Cluster = None,
+    processes: Annotated[int | None, IN_MODEL] = None,
     settings: TrainingFlags = None,
     as_json: AsJson = False,
 ) -> None:
@@ -40,6 +43,9 @@ def search(
         seeds: The seeds; 0, 1 and 2 by default.
         budget: Run at most this many trials, chosen by Optuna; the whole grid by default.
         limit: Train on at most this many texts.
+        cluster: Run trials on Ray, several at a time: auto for the cluster of this machine, local to start Ray here, or
+            HOST:PORT. None of them is stopped early.
+        processes: How many trials to run at a time on the cluster; by default one for each of its CPUs.
         settings: Settings of the training that are not searched.
         as_json: Print the best settings as JSON.
     """
@@ -64,15 +70,17 @@ def search(
         settings=settings or TrainingSettings(),
     )
     check_plan(plan)
-    best = search_grid(
-        plan.run(task, replace(row, settings={**row.settings, **staged}), 0),
-        row,
-        range_of(data),
-        out,
-        seeds=plan.seeds,
-        budget=budget,
-        on_progress=lambda progress: remark(f"trial {progress.done + 1} of {progress.total}: {progress.task}"),
-    )
+    with study_executor(cluster, processes) as executor:
+        best = search_grid(
+            plan.run(task, replace(row, settings={**row.settings, **staged}), 0),
+            row,
+            range_of(data),
+            out,
+            seeds=plan.seeds,
+            budget=budget,
+            **executor,
+            on_progress=lambda progress: remark(f"trial {progress.done + 1} of {progress.total}: {progress.task}"),
+        )
     say(
         f"best of {best.trials} trials ({best.pruned} stopped early): {100 * best.score:.1f} on the calibration split",
         " ".join(f"--{name.replace('_', '-')} {value}" for name, value in best.settings.items()),
