@@ -14,9 +14,9 @@ import uvicorn
 
 from exitpoll.errors import InputError
 from exitpoll.server.app import build_app
+from exitpoll.server.model_thread import SWITCH_INTERVAL
 from exitpoll.server.service import Service
 
-SWITCH_INTERVAL = 0.0005  # seconds that the model thread may keep the interpreter from the event loop
 logger = logging.getLogger("exitpoll.server")
 
 
