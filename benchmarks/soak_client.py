@@ -11,15 +11,18 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 
 CONNECTIONS = 400  # open at once
+# What takes the place of a status: no response, maybe no connection; a client that left; a response without its end.
+NOTHING, LEFT, CUT_OFF = 0, -1, -2
 
 
 @dataclass
 class Answer:
     """What became of one request."""
 
-    status: int  # 0 if there was no response
+    status: int  # or one of those below
     seconds: float  # from the time it was to be sent
     texts: int
+    planned: float = 0.0  # when it was to be sent
     number: int = 0  # of the request
     headers: dict[str, str] = field(default_factory=dict)
     body: bytes = b""
@@ -57,13 +60,13 @@ class Client:
         self._room = asyncio.Semaphore(CONNECTIONS)
 
     async def send(self, number: int, request: Request, planned: float, leave_after: float | None = None) -> None:
-        """Send a request and note the answer; a client that leaves closes the connection and notes status -1."""
+        """Send a request and note the answer; a client that leaves closes the connection."""
         async with self._room:
-            status, headers, content = 0, {}, b""
+            status, headers, content = NOTHING, {}, b""
             with suppress(OSError, asyncio.IncompleteReadError, ValueError, IndexError):
                 status, headers, content = await self._exchange(encoded(*request), leave_after)
             seconds = time.monotonic() - planned
-            self.answers.append(Answer(status, seconds, texts_in(request[1]), number, headers, content))
+            self.answers.append(Answer(status, seconds, texts_in(request[1]), planned, number, headers, content))
 
     async def _exchange(self, request: bytes, leave_after: float | None) -> tuple[int, dict[str, str], bytes]:
         """Send a request over a connection that is idle, or a new one."""
@@ -75,7 +78,7 @@ class Client:
                 if leave_after is not None:
                     await asyncio.sleep(leave_after)
                     writer.close()
-                    return -1, {}, b""
+                    return LEFT, {}, b""
                 status, headers, content = await _read(reader)
             except (ConnectionError, asyncio.IncompleteReadError):
                 writer.close()
@@ -124,17 +127,25 @@ class Client:
 
 
 async def _read(reader: asyncio.StreamReader) -> tuple[int, dict[str, str], bytes]:
-    """Read a response, with a length or in chunks."""
+    """Read a response."""
     head = (await reader.readuntil(b"\r\n\r\n")).decode("latin-1").split("\r\n")
     headers = {name.lower(): value.strip() for name, _, value in (line.partition(":") for line in head[1:]) if name}
+    try:
+        return int(head[0].split()[1]), headers, await _read_body(reader, headers)
+    except (ConnectionError, asyncio.IncompleteReadError, ValueError):
+        return CUT_OFF, {**headers, "connection": "close"}, b""
+
+
+async def _read_body(reader: asyncio.StreamReader, headers: dict[str, str]) -> bytes:
+    """Read a body, with a length or in chunks."""
     if "content-length" in headers:
-        return int(head[0].split()[1]), headers, await reader.readexactly(int(headers["content-length"]))
+        return await reader.readexactly(int(headers["content-length"]))
     parts = []
     while size := int(await reader.readline(), 16):
         parts.append(await reader.readexactly(size))
         await reader.readexactly(2)
     await reader.readexactly(2)
-    return int(head[0].split()[1]), headers, b"".join(parts)
+    return b"".join(parts)
 
 
 def run(port: int, requests: Sequence[Request], rate: float, **options: object) -> list[Answer]:
