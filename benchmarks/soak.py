@@ -5,7 +5,8 @@ python benchmarks/soak.py --seconds 240   # the same with fewer requests
 python benchmarks/soak.py --only 10 11
 
 Every test has a server of its own, with a tiny model that is made on the spot. Figures and verdicts are written to
-results/soak.json. Tests 1 (accounting) is part of all others; test 18 (the audit's false alarms) is in tests/decide.
+results/soak.json. Test 1, that every text is accounted for, is part of those under load; test 18, false alarms of the
+audits, needs no server and is in tests/decide.
 """
 
 from __future__ import annotations

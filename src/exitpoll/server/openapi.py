@@ -56,10 +56,9 @@ def document(service: Service) -> dict[str, Any]:
         operation = _operation(about)
         schema = {**schema_of(service, path), "example": example}
         operation["requestBody"] = {"required": True, "content": {"application/json": {"schema": schema}}}
-        names = [name for name in ("name", "version") if f"{{{name}}}" in path]
-        operation["parameters"] = [
-            {"name": name, "in": "path", "required": True, "schema": {"type": "string"}} for name in names
-        ]
+        if "{name}" in path:
+            model = {"type": "string", "enum": [service.name, *(f"{service.name}:{name}" for name in service.policies)]}
+            operation["parameters"] = [{"name": "name", "in": "path", "required": True, "schema": model}]
         operation["responses"] |= {code: {"description": words} for code, words in ERRORS.items() if code != "409"}
         paths[path] = {"post": operation}
     title = {"title": "exitpoll", "version": version("exitpoll"), "description": "Early exits for text classifiers."}
