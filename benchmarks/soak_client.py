@@ -62,7 +62,7 @@ class Client:
     async def send(self, number: int, request: Request, planned: float, leave_after: float | None = None) -> None:
         """Send a request and note the answer; a client that leaves closes the connection."""
         async with self._room:
-            status, headers, content = NOTHING, {}, b""
+            status, headers, content = NOTHING, dict[str, str](), b""
             with suppress(OSError, asyncio.IncompleteReadError, ValueError, IndexError):
                 status, headers, content = await self._exchange(encoded(*request), leave_after)
             seconds = time.monotonic() - planned

@@ -20,7 +20,7 @@ import numpy as np
 import psutil
 
 from common import make_texts
-from soak_client import count, quantile, run
+from soak_client import Request, count, quantile, run
 from soak_load import TEXTS, WORKERS, Figures, capacity, single
 from soak_server import FAULTS, NEVER, Server, serving
 
@@ -183,8 +183,8 @@ def hung_call(model: Path, share: float) -> Figures:
 
 def starvation(model: Path, share: float) -> Figures:
     """Test 16: 95 % long texts that leave early, and 5 % short ones that run to the end."""
-    shallow = [("/v1/predict", {"texts": [text], "policy": "fast"}) for text in make_texts(200, 100)]
-    deep = [("/v1/predict", {"texts": [text], "policy": NEVER}) for text in make_texts(200, 8)]
+    shallow: list[Request] = [("/v1/predict", {"texts": [text], "policy": "fast"}) for text in make_texts(200, 100)]
+    deep: list[Request] = [("/v1/predict", {"texts": [text], "policy": NEVER}) for text in make_texts(200, 8)]
     chance, total = random.Random(0), int(3000 * share)
     requests = [chance.choice(deep if chance.random() < 0.05 else shallow) for _ in range(total)]
     with serving(model, *WORKERS) as server:
@@ -233,7 +233,7 @@ def _slope(model: Path, seconds: float, leak: int) -> dict[str, object]:
         rate = 0.3 * capacity(server)
         before = server.handles()
         chance = random.Random(0)
-        requests = [
+        requests: list[Request] = [
             (
                 "/v1/predict",
                 {"texts": chance.sample(TEXTS, chance.randint(1, 4)), "policy": chance.choice(["default", NEVER])},
@@ -253,7 +253,8 @@ def _slope(model: Path, seconds: float, leak: int) -> dict[str, object]:
         time.sleep(7)  # idle connections are closed
         after = server.handles()
     late = [(moment, size) for moment, size in samples if moment > seconds / 3]
-    slope = float(np.polyfit(*zip(*late, strict=True), 1)[0]) * 60
+    moments, sizes = np.array(late).T
+    slope = float(np.polyfit(moments, sizes, 1)[0]) * 60
     return {
         "seconds": round(seconds),
         "sent": len(answers),
