@@ -29,7 +29,7 @@ FULL = 600  # seconds of all tests together, about
 TESTS: dict[int, Callable[[Path, float], dict[str, object]]] = {
     2: load.same_answers,
     3: load.overload,
-    4: faults.browser_client,
+    4: faults.retries,
     5: load.disconnects,
     6: faults.slow_clients,
     7: faults.fuzz,

@@ -7,12 +7,12 @@ import os
 import random
 import resource
 import shutil
-import signal
 import socket
 import subprocess
 import sys
 import tempfile
 import time
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, suppress
 from pathlib import Path
 
@@ -22,7 +22,7 @@ import psutil
 from common import make_texts
 from soak_client import Request, count, quantile, run
 from soak_load import TEXTS, WORKERS, Figures, capacity, single
-from soak_server import FAULTS, NEVER, Server, serving
+from soak_server import FAULTS, NEVER, serving
 
 KILLS, HANGS, RAISES = FAULTS
 REQUEST = b"POST /v1/predict HTTP/1.1\r\nHost: a\r\n"
@@ -351,25 +351,24 @@ def fuzz(model: Path, share: float) -> Figures:
     return {"cases_a_path": cases, "summary": summary, "checks": checks}
 
 
-def browser_client(model: Path, share: float) -> Figures:
-    """Test 4: how many requests one call of the JavaScript client makes when it is refused."""
+def retries(model: Path, share: float) -> Figures:
+    """Test 4: how many requests one call of the JavaScript client makes when the server is overloaded."""
     packages = Path(os.environ.get("NODE_PATH", "node_modules"))
     if shutil.which("node") is None or not (packages / "@huggingface" / "inference").is_dir():
         return {"skipped": "needs node and @huggingface/inference (NODE_PATH)", "checks": {}}
-    server = Server(model, ["--workers", "1", "--max-queue", "1"])
-    try:
-        server.wait_ready()
+    queue = ("--workers", "1", "--max-queue", "20", "--timeout", "20")
+    with serving(model, *queue, faulty=True) as server, ThreadPoolExecutor(1) as pool:
+        waiting = pool.submit(server.ask, "POST", "/v1/predict", {"text": HANGS})  # fills the queue
+        while not server.metrics()["exitpoll_queue_texts"]:
+            time.sleep(0.01)
         script = (
             "const {InferenceClient} = require('@huggingface/inference');"
             f"new InferenceClient('', {{endpointUrl: 'http://127.0.0.1:{server.port}'}})"
             ".textClassification({inputs: 'w1'}).catch(error => console.log(String(error)))"
         )
         environment = {**os.environ, "NODE_PATH": str(packages)}
-        subprocess.run(["node", "-e", script], capture_output=True, env=environment, timeout=30)
-        asked = sum(
-            value for name, value in server.metrics().items() if name.startswith('exitpoll_requests_total{code="4')
-        )
-        return {"requests": asked, "checks": {"at most 2": 1 <= asked <= 2}}
-    finally:
-        server.process.send_signal(signal.SIGTERM)
-        server.process.communicate()
+        done = subprocess.run(["node", "-e", script], capture_output=True, text=True, env=environment, timeout=30)
+        asked = server.metrics().get('exitpoll_requests_total{code="429",route="/"}', 0)
+        server.process.terminate()
+        waiting.exception()
+    return {"requests": asked, "error": done.stdout.strip()[:200], "checks": {"at most 2": 1 <= asked <= 2}}

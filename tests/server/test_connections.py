@@ -15,6 +15,8 @@ import pytest
 
 from tests.numbers_runtime import Numbers
 from tests.server.conftest import TEXTS, wait_until
+from tests.server.test_limits import Gated
+from tests.web.javascript import PACKAGES, needs_node, run_node
 
 pytest.importorskip("uvicorn", reason="the extra server is not installed")
 
@@ -211,6 +213,30 @@ def test_ten_times_more_than_it_can_do(listening):
         assert sorted(refused)[len(refused) // 2] < 0.5
         assert (service.work, service.texts_under_way) == (0, 0)
         assert probe(port) < 1
+
+
+ONE_CALL = """
+const {{InferenceClient}} = require("@huggingface/inference");
+new InferenceClient("", {{endpointUrl: "http://127.0.0.1:{port}"}})
+  .textClassification({{inputs: "a b c"}})
+  .catch(error => console.log(String(error)));
+"""
+
+
+@needs_node
+@pytest.mark.skipif(not (PACKAGES / "@huggingface" / "inference").is_dir(), reason="there is no @huggingface/inference")
+def test_a_refused_call_of_the_javascript_client_is_one_request(listening, tmp_path):
+    """After 503 it would ask again at once, and without end."""
+    runtime = Gated()
+    with listening(runtime, max_queue=20) as (service, port), connect(port) as first:
+        first.sendall(body_of(text="a b c"))
+        wait_until(lambda: service.texts_under_way)
+        script = tmp_path / "call.cjs"
+        script.write_text(ONE_CALL.format(port=port))
+        run_node(script)
+        runtime.gate.set()
+        assert first.recv(1 << 16).startswith(b"HTTP/1.1 200")
+        assert 'exitpoll_requests_total{code="429",route="/"} 1.0' in service.metrics.render().decode()
 
 
 def test_many_connections_that_do_nothing(listening):

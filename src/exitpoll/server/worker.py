@@ -161,6 +161,8 @@ def main() -> None:
     sys.setswitchinterval(SWITCH_INTERVAL)
     try:
         Worker(socket.socket(fileno=connection), Board(board)).run()
+    except ConnectionError:  # the front has ended
+        os._exit(0)
     except Exception as error:
         sys.stderr.write(f"exitpoll: a model process cannot start: {error}\n")
         sys.stderr.flush()

@@ -132,6 +132,7 @@ class WorkerPool:
         self._is_ending = True
         self._wake()
         self._thread.join(timeout=2 * PATIENCE)
+        self._waker.close()
 
     @property
     def is_alive(self) -> bool:
@@ -185,6 +186,8 @@ class WorkerPool:
             for process in self.processes:
                 process.close(PATIENCE)
             self.processes.clear()
+            self._selector.close()
+            self._woken.close()
 
     def _turn(self) -> None:
         """Read what there is to read, do what was asked, and send what there is to send."""
