@@ -68,7 +68,7 @@ def counts(client, name="exitpoll_texts_total"):
     return {labels: float(value) for labels, value in rows if float(value)}
 
 
-def wait_until(condition, seconds=10.0):
+def wait_until(condition, seconds=60.0):
     """Wait for what another thread does."""
     until = time.monotonic() + seconds
     while not condition():

@@ -25,7 +25,7 @@ REQUEST = b"POST /v1/predict HTTP/1.1\r\nHost: a\r\nContent-Type: application/js
 
 def connect(port):
     connection = socket.create_connection(("127.0.0.1", port))
-    connection.settimeout(10)
+    connection.settimeout(60)
     return connection
 
 

@@ -221,8 +221,10 @@ def test_processes_killed_under_load_lose_nothing(processes, folder):
     """If nobody kills a text twice, that is: the next death comes when the texts of the last one's call are done."""
 
     def is_calm(runner, killed):
-        texts = [text for process in tuple(runner.processes) for text in tuple(process.texts.values())]
-        return restarts(client) > killed and runner.is_up and not any(text.suspicions for text in texts)
+        if restarts(client) <= killed or not runner.is_up:
+            return False
+        texts = [text for job in tuple(runner._jobs.values()) for text in tuple(job.values())]
+        return not any(text.suspicions for text in texts)
 
     (folder / "delay.txt").write_text("0.002")
     with processes() as client, ThreadPoolExecutor(4) as pool:

@@ -255,7 +255,6 @@ class WorkerPool:
         self.processes.remove(process)
         code = process.close(PATIENCE)
         logger.error("a model process ended with code %d, with %d texts under way", code, len(process.texts))
-        self.on_restart()
         if not process.is_ready:
             self._wait_longer()
         suspects = process.board.suspects(process.texts.keys())
@@ -268,6 +267,7 @@ class WorkerPool:
                 self._dispatch(text)
             else:
                 self._deliver(text, Result(text.index, None, error=POISON))
+        self.on_restart()
 
     def _wait_longer(self) -> None:
         """Start no process for a while, and longer every time."""
