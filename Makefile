@@ -32,7 +32,7 @@ test: $(READY) ## run all tests, with coverage
 	@echo "==> modules"
 	@$(TEST) --ignore tests/laws --cov --cov-report term-missing:skip-covered
 
-soak: $(READY) ## run the reliability tests of the server in full, in about fifteen minutes
+soak: $(READY) ## run the reliability tests of the server in full, in about half an hour
 	@$(BIN)/python benchmarks/soak.py
 
 test-fast: $(READY) ## run the tests that are not marked slow, without coverage

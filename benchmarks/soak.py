@@ -1,8 +1,8 @@
 """The reliability tests of the server in full: overload, kills, signals, slow clients, poison, fuzzing, memory.
 
-python benchmarks/soak.py                 # make soak: about ten minutes
-python benchmarks/soak.py --seconds 240   # the same with fewer requests
-python benchmarks/soak.py --only 10 11
+python benchmarks/soak.py                 # make soak: about half an hour
+python benchmarks/soak.py --share 0.25    # a quarter of all requests, kills, seconds
+python benchmarks/soak.py --only 10 11    # some tests, of which no results are written
 
 Every test has a server of its own, with a tiny model that is made on the spot. Figures and verdicts are written to
 results/soak.json. Test 1, that every text is accounted for, is part of those under load; test 18, false alarms of the
@@ -25,7 +25,6 @@ import soak_load as load
 from common import RESULTS, write_results
 from soak_server import make_model
 
-FULL = 600  # seconds of all tests together, about
 TESTS: dict[int, Callable[[Path, float], dict[str, object]]] = {
     2: load.same_answers,
     3: load.overload,
@@ -53,11 +52,11 @@ TESTS: dict[int, Callable[[Path, float], dict[str, object]]] = {
 def main() -> None:
     """Run the tests, and write what came of them."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--seconds", type=float, default=FULL, help="about how long all tests may take")
+    parser.add_argument("--share", type=float, default=1.0, help="of the full size of all tests, above 0 and up to 1")
     parser.add_argument("--only", type=int, nargs="*", default=list(TESTS), help="numbers of tests")
     arguments = parser.parse_args()
     os.environ["OMP_NUM_THREADS"] = "1"
-    share = min(arguments.seconds / FULL, 1.0)
+    share = min(max(arguments.share, 0.01), 1.0)
     results: dict[str, dict[str, object]] = {}
     with tempfile.TemporaryDirectory() as folder:
         model = make_model(Path(folder))
