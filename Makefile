@@ -9,7 +9,7 @@ INSTALL = $(BIN)/python -m pip install --quiet --disable-pip-version-check $(add
 # ONNX Runtime 1.29 and later report their use to Microsoft by default.
 export ORT_DISABLE_TELEMETRY = 1
 
-.PHONY: help install quickstart test test-fast check lint types contracts spelling api docs format lowest clean
+.PHONY: help install quickstart test test-fast soak check lint types contracts spelling api docs format lowest clean
 
 help: ## show this list
 	@grep -E '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## (.*)/make \1\t\2/' | expand -t 18
@@ -31,6 +31,9 @@ test: $(READY) ## run all tests, with coverage
 	@$(TEST) tests/laws  # many exports and simulations: coverage would make them half as fast
 	@echo "==> modules"
 	@$(TEST) --ignore tests/laws --cov --cov-report term-missing:skip-covered
+
+soak: $(READY) ## run the reliability tests of the server in full, in about half an hour
+	@$(BIN)/python benchmarks/soak.py
 
 test-fast: $(READY) ## run the tests that are not marked slow, without coverage
 	@$(TEST) -m "not slow"

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import functools
+
 import numpy as np
 import pytest
 
@@ -13,6 +15,7 @@ from exitpoll.engine.live import USUAL_PATIENCE, LiveScheduler
 from tests.numbers_runtime import LAYERS, ExitingNumbers, Numbers
 from tests.samples import settings_of
 
+TEXTS = 2000
 COSTS = CallCosts(call_tokens=8.0, best_tokens=64)
 POLICIES = (
     Policy("max_prob", 0.95),
@@ -75,17 +78,32 @@ def runtime_of(kind):
     return ExitingNumbers(POLICIES[0]) if kind == "past exits" else Numbers(kind == "shared layers")
 
 
+@functools.cache
+def all_alone(policy_number, max_depth):
+    """What every text up to `TEXTS` is answered by replay."""
+    policy = POLICIES[policy_number]
+    policy = policy if max_depth is None else with_depth_cap(policy, max_depth)
+    ids = np.arange(TEXTS)
+    logits = np.stack([Numbers().logits_at(ids, number) for number in range(len(LAYERS))], axis=1)
+    decisions = policy.decide(Trace(logits, exit_layers=LAYERS))
+    return [
+        (LAYERS[row], answer) for row, answer in zip(decisions.exit.tolist(), decisions.answer.tolist(), strict=True)
+    ]
+
+
 @pytest.mark.parametrize("kind", ["layers", "shared layers", "past exits"])
 def test_random_schedules_answer_as_alone(kind, clock):
+    """Ten thousand schedules: a few of them long, the others short."""
     policies = POLICIES[:1] if kind == "past exits" else POLICIES
-    for seed in range(150):
+    for seed in range(3334):
         chance = np.random.default_rng(seed)
         costs = CallCosts(float(chance.choice([0.0, 8.0, 60.0])), int(chance.choice([16, 64, 1024])))
         scheduler = LiveScheduler(runtime_of(kind), costs, clock=clock)
         expected, found, gone = {}, {}, set()
-        for _ in range(30):
+        for _ in range(30 if seed < 34 else 3):
             clock.now += float(chance.exponential(0.1))
-            policy, texts = policies[chance.integers(len(policies))], chance.integers(10_000, size=chance.integers(4))
+            chosen = int(chance.integers(len(policies)))
+            policy, texts = policies[chosen], chance.integers(TEXTS, size=chance.integers(4))
             max_depth = None if kind == "past exits" or chance.random() < 0.7 else int(chance.integers(2, 7))
             deadline = clock.now + float(chance.exponential(2.0)) if chance.random() < 0.5 else None
             length = int(chance.integers(1, 30))
@@ -96,7 +114,8 @@ def test_random_schedules_answer_as_alone(kind, clock):
                 deadline,
                 explain=kind != "past exits" and chance.random() < 0.2,
             )
-            expected |= {number: alone(policy, text, max_depth) for number, text in zip(numbers, texts, strict=True)}
+            answers_alone = all_alone(chosen, max_depth)
+            expected |= {number: answers_alone[text] for number, text in zip(numbers, texts.tolist(), strict=True)}
             if scheduler.texts and chance.random() < 0.2:
                 gone |= set(scheduler.cancel([int(chance.choice(list(scheduler.texts)))]))
             gone |= set(scheduler.expire())
@@ -151,6 +170,35 @@ def test_a_text_that_arrives_joins_others_that_are_half_way(clock):
     shared = scheduler.step()
     assert sorted(shared.numbers) == [0, 1, 2]
     assert (shared.depth, shared.tokens, shared.padded) == (1, 15, 15)
+
+
+def test_texts_that_come_later_do_not_starve_one_that_waits(clock):
+    """A long and deep text among many short and hurried ones, which keep coming, is answered when it is due."""
+    scheduler = LiveScheduler(Numbers(), COSTS, clock=clock)
+    hurried = 0.3
+    [deep] = scheduler.submit(tokens_of(1, length=40), Policy("votes", 9.0))
+    while deep in scheduler.texts:
+        clock.now += 0.01
+        scheduler.submit(tokens_of(*range(20), length=3), Policy("max_prob", 0.0), due=clock.now + hurried)
+        scheduler.step()
+        assert clock.now <= USUAL_PATIENCE
+    assert clock.now > USUAL_PATIENCE - hurried  # those that were due before it went first
+
+
+def test_texts_that_run_alone_share_no_call(clock):
+    named = []
+    scheduler = LiveScheduler(Numbers(), COSTS, clock=clock, on_call=lambda numbers: named.append(list(numbers)))
+    policy = Policy("votes", 9.0)
+    first = scheduler.submit(tokens_of(1, 2), policy, alone=True)
+    others = scheduler.submit(tokens_of(3, 4), policy)
+    steps = []
+    found = {}
+    while scheduler.texts:
+        steps.append(scheduler.step())
+        found |= answered(steps[-1])
+    assert found == {number: alone(policy, text) for number, text in zip(first + others, (1, 2, 3, 4), strict=True)}
+    assert {tuple(sorted(step.numbers)) for step in steps} == {(0,), (1,), (2, 3)}
+    assert named == [list(step.numbers) for step in steps]
 
 
 def test_padding_is_accepted_up_to_the_cost_of_a_call(clock):

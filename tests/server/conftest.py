@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import socket
+import threading
 import time
 from contextlib import contextmanager
 
@@ -66,9 +68,37 @@ def counts(client, name="exitpoll_texts_total"):
     return {labels: float(value) for labels, value in rows if float(value)}
 
 
-def wait_until(condition, seconds=10.0):
+def wait_until(condition, seconds=60.0):
     """Wait for what another thread does."""
     until = time.monotonic() + seconds
     while not condition():
         assert time.monotonic() < until, "waited too long"
         time.sleep(0.002)
+
+
+@pytest.fixture
+def listening(folder):
+    """A function that serves a model at a port, from a thread."""
+    pytest.importorskip("uvicorn", reason="the extra server is not installed")
+    from exitpoll.server.run import listen, server_of
+    from exitpoll.server.service import Service
+    from exitpoll.server.settings import ServerSettings
+
+    @contextmanager
+    def serve(runtime=None, **settings):
+        service = Service(model_of(runtime), folder=folder, settings=ServerSettings(**settings), name="m")
+        server, listener = server_of(service), listen("127.0.0.1", 0)
+        listener.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 4096)  # little is written that nobody reads
+        thread = threading.Thread(target=server.run, args=([listener],))
+        thread.start()
+        try:
+            wait_until(lambda: server.started)
+            yield service, listener.getsockname()[1]
+        finally:
+            server.should_exit = True
+            thread.join(timeout=20)
+            listener.close()
+        assert not thread.is_alive()
+        assert (service.work, service.texts_under_way) == (0, 0)
+
+    return serve

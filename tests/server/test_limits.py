@@ -19,6 +19,7 @@ from tests.server.conftest import POLICIES, TEXTS, counts, model_of, wait_until
 pytest.importorskip("prometheus_client", reason="the extra server is not installed")
 
 from exitpoll.server.app import build_app
+from exitpoll.server.model_thread import ModelThread
 from exitpoll.server.service import Service
 from exitpoll.server.settings import ServerSettings
 
@@ -72,6 +73,7 @@ BAD_BODIES = [
     (b'{"text": "a", "max_depth": 0}', 422, "max_depth 0 is below the first exit, after layer 1"),
     (b'{"text": "a", "policy": "slow"}', 422, "there is no policy 'slow'; the policies are: default, fast, full"),
     (b'{"text": "a", "top_k": 0}', 422, "top_k must be at least 1"),
+    (b'{"text": "a", "top_k": 1.5}', 422, "top_k must be an integer, not 1.5"),
     (b'{"text": "a", "timeout_ms": -1}', 422, "the timeout must be above 0"),
     (b'{"text": "a", "stream": true, "n": 1}', 422, "unknown fields: n, stream"),
 ]
@@ -216,7 +218,7 @@ def test_a_defect_fails_what_is_under_way_and_nothing_later(serving, monkeypatch
     with serving(runtime) as client, ThreadPoolExecutor(1) as pool:
         waiting = pool.submit(client.post, "/v1/predict", json={"text": "a"})
         wait_until(lambda: runtime.calls)
-        monkeypatch.setattr(client.service.thread, "on_step", lambda step, seconds: 1 / 0)
+        monkeypatch.setattr(client.service.runner, "on_step", lambda step, seconds: 1 / 0)
         runtime.gate.set()
         assert waiting.result().status_code == 500
         assert waiting.result().json()["error"] == "text 0: the server failed on this text"
@@ -273,7 +275,9 @@ def test_a_client_that_has_gone_costs_no_more_than_one_call(folder):
     ask(service, receive)
     assert (service.texts_under_way, service.work) == (0, 0)
     runtime.gate.set()
-    wait_until(lambda: not service.thread.scheduler.texts)
+    assert isinstance(service.runner, ModelThread)
+    scheduler = service.runner.scheduler
+    wait_until(lambda: not scheduler.texts)
     service.stop()
     assert len(runtime.calls) == 1
     assert 'exitpoll_texts_total{outcome="cancelled",policy="full"} 1.0' in service.metrics.render().decode()
@@ -342,7 +346,7 @@ def test_depths_that_are_no_limit_prepare_nothing_and_keep_the_guarantee(serving
     with serving() as client:
         for depth in range(6, 30):
             assert client.post("/v1/predict", json={"text": "a", "max_depth": depth}).json()["guarantee"] is not None
-        assert len(client.service.thread.scheduler._walks) == 1
+        assert len(client.service.runner.scheduler._walks) == 1
 
 
 def test_metrics_do_not_grow_with_what_clients_send(serving):

@@ -56,12 +56,14 @@ class LiveScheduler:
         costs: What calls cost.
         most_tokens: Most tokens in a call, with padding; a longer text is alone.
         clock: Seconds, for deadlines.
+        on_call: Told the numbers of the texts of every call before it begins.
     """
 
     runtime: Runtime
     costs: CallCosts = USUAL
     most_tokens: int | None = None
     clock: Callable[[], float] = time.monotonic
+    on_call: Callable[[Sequence[int]], None] = lambda numbers: None
     texts: dict[int, Arrival] = field(default_factory=dict, init=False)  # under way
     queue: list[tuple[float, int]] = field(default_factory=list, init=False)  # not started: (due, number), rising
     pools: dict[Lane, list[Member]] = field(default_factory=dict, init=False)
@@ -80,6 +82,7 @@ class LiveScheduler:
         *,
         explain: bool = False,
         due: float | None = None,
+        alone: bool = False,
     ) -> list[int]:
         """Add texts, which are scheduled one by one.
 
@@ -90,6 +93,7 @@ class LiveScheduler:
             deadline: When their answers are of no use any more, on the scheduler's clock.
             explain: Whether their departures hold the logits of all exits asked.
             due: When they are due; by default at the deadline, or some time from now.
+            alone: Whether they may share calls with no others, not even with each other.
 
         Returns:
             The number of every text, which its departure names.
@@ -99,6 +103,7 @@ class LiveScheduler:
             due = self.clock() + USUAL_PATIENCE if deadline is None else deadline
         numbers = list(range(self._next_number, self._next_number + len(tokens["input_ids"])))
         self._next_number += len(numbers)
+        self._alone.update(numbers if alone else ())
         for row, number in enumerate(numbers):
             own = {name: column[row] for name, column in tokens.items()}
             self.texts[number] = Arrival(number, own, walk, due, deadline)
@@ -209,6 +214,7 @@ class LiveScheduler:
         """Run new texts to their first exit."""
         lengths = np.array([text.longest for text in arrivals])
         step = shape_of([text.number for text in arrivals], lengths, depth=0)
+        self.on_call(step.numbers)
         try:
             tokens = {name: [text.tokens[name] for text in arrivals] for name in arrivals[0].tokens}
             batch = Batch(np.array(step.numbers), tokens)
@@ -231,6 +237,7 @@ class LiveScheduler:
         numbers = [number for member in members for number in member.group.numbers.tolist()]
         lengths = np.concatenate([member.group.lengths for member in members])
         step = shape_of(numbers, lengths, depth=min(int(member.group.depth.min()) for member in members))
+        self.on_call(numbers)
         before = [replace(member, group=copy(member.group)) for member in members]
         try:
             together = [self._join(walk, [members[row].group for row in rows]) for walk, rows in by_walk(members)]

@@ -20,8 +20,9 @@ from exitpoll.engine.engine import Prediction
 from exitpoll.errors import InputError
 from exitpoll.files import read_json, write_json
 from exitpoll.server.metrics import Metrics
-from exitpoll.server.model_thread import Job, ModelThread, Result
+from exitpoll.server.model_thread import Job, Result
 from exitpoll.server.policies import FULL, NamedPolicy, Policies
+from exitpoll.server.runner import Runner
 
 logger = logging.getLogger("exitpoll.server")
 MOST_WAITING = 256  # texts that wait to be audited; others are dropped, and counted
@@ -34,18 +35,18 @@ class Audits:
     """The monitors of the policies, and the texts that run to full depth for them."""
 
     def __init__(
-        self, share: float, thread: ModelThread, metrics: Metrics, policies: Policies, state: Path | None = None
+        self, share: float, runner: Runner, metrics: Metrics, policies: Policies, state: Path | None = None
     ) -> None:
         """Begin, or go on where a state was saved.
 
         Args:
             share: The share of texts to audit.
-            thread: Runs them, when nothing else is due.
+            runner: Runs them, when nothing else is due.
             metrics: Of the server.
             policies: The policies by name.
             state: The file that keeps the counts over restarts.
         """
-        self.share, self.thread, self.metrics, self.state = share, thread, metrics, state
+        self.share, self.runner, self.metrics, self.state = share, runner, metrics, state
         self.waiting, self._coin = 0, random.Random()
         self.monitors: dict[str, Monitor] = {}
         self._keys: dict[str, str] = {}
@@ -83,7 +84,7 @@ class Audits:
             prediction: The answer that was given.
             post: Calls a function with a result in the event loop, from the model thread.
         """
-        runtime = self.thread.model.runtime
+        runtime = self.runner.model.runtime
         if prediction.depth == runtime.exit_layers[-1] and prediction.logits is not None and prediction.is_finite:
             logits = np.asarray(prediction.logits)[None]
             full = predictions(logits, runtime.problem_type)[0]
@@ -101,7 +102,7 @@ class Audits:
             else:
                 self._compare(name, prediction.label, result.prediction.label)
 
-        self.thread.submit(Job(tokens, self._full, lambda result: post(compare, result), due=float("inf")))
+        self.runner.submit(Job(tokens, self._full, lambda result: post(compare, result), due=float("inf")))
 
     def _compare(self, name: str, live: object, full: object) -> None:
         """Count a text."""

@@ -70,6 +70,8 @@ class Fields:
         value = self.rest.pop(name, None)
         if value is None:
             return default
+        if kind is int and isinstance(value, float) and value.is_integer():
+            value = int(value)  # 3.0 is an integer in JSON schemas
         is_number = kind is float and isinstance(value, int)
         if not (isinstance(value, kind) or is_number) or (isinstance(value, bool) and kind is not bool):
             raise invalid(f"{self.place}{name} must be {NAMES[kind]}, not {value!r:.60}")

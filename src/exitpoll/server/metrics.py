@@ -49,6 +49,7 @@ class Metrics:
         self.shadow_bound = self._gauge("shadow_bound", "Lower bound of the risk, valid at any time.", "policy")
         self.guarantee_limit = self._gauge("guarantee_limit", "The risk that is guaranteed.", "policy")
         self.guarantee_broken = self._gauge("guarantee_broken", "1 if the risk is above it.", "policy")
+        self.worker_restarts = self._counter("worker_restarts", "Model processes that died, and were replaced.")
         self.build_info = self._gauge("build_info", "What is served.", "model", "runtime", "version")
 
     def _counter(self, name: str, about: str, *labels: str) -> Counter:

@@ -17,11 +17,12 @@ from exitpoll.data.batching import Tokens
 from exitpoll.decide.policy import Policy
 from exitpoll.engine.arrivals import Step
 from exitpoll.engine.engine import Prediction, predictions_of
-from exitpoll.engine.live import LiveScheduler
+from exitpoll.engine.live import USUAL_PATIENCE, LiveScheduler
 from exitpoll.engine.runtime import LoadedModel
 
 logger = logging.getLogger("exitpoll.server")
 TIME_OVER = "the time of the request is over"
+SWITCH_INTERVAL = 0.0005  # seconds that a thread may keep the interpreter from others
 
 
 @dataclass(frozen=True)
@@ -51,8 +52,16 @@ class Job:
     deadline: float | None = None
     explain: bool = False
     due: float | None = None
+    alone: bool = False  # whether its texts may share calls with no others
     numbers: Sequence[int] = ()  # of the scheduler
     submitted: float = field(default_factory=time.monotonic)
+
+    @property
+    def due_time(self) -> float:
+        """When its texts are due: as stated, at the deadline, or some time after they came."""
+        if self.due is not None:
+            return self.due
+        return self.submitted + USUAL_PATIENCE if self.deadline is None else self.deadline
 
 
 @dataclass
@@ -67,15 +76,22 @@ class Entry:
 class ModelThread:
     """A thread with a model and its scheduler."""
 
-    def __init__(self, model: LoadedModel, scheduler: LiveScheduler, on_step: Callable[[Step, float], None]) -> None:
+    def __init__(
+        self,
+        model: LoadedModel,
+        scheduler: LiveScheduler,
+        on_step: Callable[[Step, float], None],
+        between_calls: Callable[[], None] = lambda: None,
+    ) -> None:
         """Prepare the thread, which is not started yet.
 
         Args:
             model: The model.
             scheduler: Its scheduler, which belongs to the thread from now on.
             on_step: Told of every call and its seconds, in the thread.
+            between_calls: Called in the thread after what came of a call was delivered.
         """
-        self.model, self.scheduler, self.on_step = model, scheduler, on_step
+        self.model, self.scheduler, self.on_step, self.between_calls = model, scheduler, on_step, between_calls
         self.entries: dict[int, Entry] = {}
         self.call_began: float | None = None  # None between calls
         self._inbox: SimpleQueue[Callable[[], bool]] = SimpleQueue()
@@ -94,6 +110,11 @@ class ModelThread:
     def is_alive(self) -> bool:
         """Whether the thread runs."""
         return self._thread.is_alive()
+
+    @property
+    def is_up(self) -> bool:
+        """Whether the model is loaded, as it always is."""
+        return True
 
     def stalled_for(self) -> float:
         """Return for how many seconds the present call has run."""
@@ -137,6 +158,7 @@ class ModelThread:
 
     def _read_inbox(self) -> bool:
         """Do what other threads asked for; wait for it if there is nothing else to do."""
+        self.between_calls()
         goes_on = True
         if not self.scheduler.texts:
             goes_on = self._inbox.get()()
@@ -166,7 +188,13 @@ class ModelThread:
         """Hand texts to the scheduler."""
         try:
             job.numbers = self.scheduler.submit(
-                job.tokens, job.policy, job.max_depth, job.deadline, explain=job.explain, due=job.due
+                job.tokens,
+                job.policy,
+                job.max_depth,
+                job.deadline,
+                explain=job.explain,
+                due=job.due_time,
+                alone=job.alone,
             )
         except Exception as error:  # a policy that cannot be prepared must not end the thread
             for index in range(len(job.tokens["input_ids"])):

@@ -5,6 +5,8 @@ from __future__ import annotations
 from importlib.metadata import version
 from typing import TYPE_CHECKING, Any
 
+from exitpoll.server.request_schemas import schema_of
+
 if TYPE_CHECKING:
     from exitpoll.server.service import Service
 
@@ -13,6 +15,7 @@ ERRORS = {
     "401": "The key is missing or wrong.",
     "404": "There is no such model or policy.",
     "408": "The body did not arrive in time.",
+    "409": "A policy file is broken; the policies stay as they were.",
     "413": "The body, a text or the number of texts is above a limit.",
     "422": "A field or a text is wrong.",
     "424": "The logits of the model are not finite.",
@@ -46,16 +49,17 @@ def document(service: Service) -> dict[str, Any]:
         The document.
     """
     paths: dict[str, Any] = {path: {"get": _operation(about)} for path, about in OPERATIONS.items()}
-    paths["/v1/policies/reload"] = {"post": _operation("Read the policies again; broken ones change nothing.")}
+    reload = _operation("Read the policies again; broken ones change nothing.")
+    reload["responses"] |= {code: {"description": ERRORS[code]} for code in ("401", "409")}
+    paths["/v1/policies/reload"] = {"post": reload}
     for path, (about, example) in examples(service).items():
         operation = _operation(about)
-        schema = {"type": "object", "example": example}
+        schema = {**schema_of(service, path), "example": example}
         operation["requestBody"] = {"required": True, "content": {"application/json": {"schema": schema}}}
-        names = [name for name in ("name", "version") if f"{{{name}}}" in path]
-        operation["parameters"] = [
-            {"name": name, "in": "path", "required": True, "schema": {"type": "string"}} for name in names
-        ]
-        operation["responses"] |= {code: {"description": words} for code, words in ERRORS.items()}
+        if "{name}" in path:
+            model = {"type": "string", "enum": [service.name, *(f"{service.name}:{name}" for name in service.policies)]}
+            operation["parameters"] = [{"name": "name", "in": "path", "required": True, "schema": model}]
+        operation["responses"] |= {code: {"description": words} for code, words in ERRORS.items() if code != "409"}
         paths[path] = {"post": operation}
     title = {"title": "exitpoll", "version": version("exitpoll"), "description": "Early exits for text classifiers."}
     return {"openapi": "3.1.0", "info": title, "paths": paths}
@@ -63,7 +67,8 @@ def document(service: Service) -> dict[str, Any]:
 
 def _operation(about: str) -> dict[str, Any]:
     """Return what all operations have."""
-    return {"summary": about, "responses": {"200": {"description": "OK"}}}
+    responses = {"200": "OK", "401": ERRORS["401"], "503": ERRORS["503"]}
+    return {"summary": about, "responses": {code: {"description": words} for code, words in responses.items()}}
 
 
 def examples(service: Service) -> dict[str, tuple[str, dict[str, Any]]]:

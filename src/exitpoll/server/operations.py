@@ -70,9 +70,9 @@ def _probe(service: Service, *, ready: bool) -> Handle:
 
     async def handle(request: Request) -> Response:
         if not service.is_live:
-            raise RefusalError(503, "Unhealthy", "the model is stalled in a call, or its thread has ended")
+            raise RefusalError(503, "Unhealthy", "the model is stalled in a call, or what runs it has ended")
         if ready and not service.is_ready:
-            raise unavailable("the server is ending")
+            raise unavailable("the server is ending" if service.runner.is_up else "no model process is up yet")
         return JSONResponse({"status": "ok"})
 
     return handle

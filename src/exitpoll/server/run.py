@@ -14,9 +14,10 @@ import uvicorn
 
 from exitpoll.errors import InputError
 from exitpoll.server.app import build_app
+from exitpoll.server.model_thread import SWITCH_INTERVAL
+from exitpoll.server.protocol import protocol_for
 from exitpoll.server.service import Service
 
-SWITCH_INTERVAL = 0.0005  # seconds that the model thread may keep the interpreter from the event loop
 logger = logging.getLogger("exitpoll.server")
 
 
@@ -69,15 +70,28 @@ def serve_forever(service: Service, listener: socket.socket) -> None:
         listener: What `listen` returns.
     """
     sys.setswitchinterval(SWITCH_INTERVAL)
+    with listener:
+        server_of(service).run(sockets=[listener])
+
+
+def server_of(service: Service) -> DrainingServer:
+    """Return the server of a service, which is not started yet.
+
+    Args:
+        service: What is served.
+
+    Returns:
+        The server.
+    """
     config = uvicorn.Config(
         build_app(service),
-        log_level="warning",
+        http=protocol_for(service.settings),
+        log_level="error",  # requests that are not HTTP are no news
         access_log=False,
         server_header=False,
         timeout_graceful_shutdown=max(1, round(service.settings.drain_timeout)),
     )
-    with listener:
-        DrainingServer(config, service).run(sockets=[listener])
+    return DrainingServer(config, service)
 
 
 def listen(host: str, port: int) -> socket.socket:

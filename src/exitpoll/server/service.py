@@ -7,6 +7,7 @@ import time
 from collections.abc import Awaitable, Callable, MutableMapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
+from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
@@ -18,15 +19,16 @@ from exitpoll.decide.policy import Policy
 from exitpoll.engine.arguments import to_text
 from exitpoll.engine.arrivals import Step
 from exitpoll.engine.costs import USUAL, CallCosts
-from exitpoll.engine.live import LiveScheduler
 from exitpoll.engine.runtime import LoadedModel
 from exitpoll.errors import InputError
 from exitpoll.server.audits import Audits
 from exitpoll.server.metrics import OTHER, Metrics
-from exitpoll.server.model_thread import TIME_OVER, Job, ModelThread, Result, deliver_to, post_to
+from exitpoll.server.model_thread import TIME_OVER, Job, Result, deliver_to, post_to
 from exitpoll.server.policies import DEFAULT, NamedPolicy, Policies, load_policies
 from exitpoll.server.refusals import RefusalError, backend, invalid, overloaded, too_large, unavailable
+from exitpoll.server.runner import runner_for
 from exitpoll.server.settings import ServerSettings
+from exitpoll.server.worker_pool import without_weights
 
 GRACE = 0.1  # seconds in which the model thread may say itself that time is over
 INLINE = 10_000  # characters that are tokenized at once; more are tokenized in a thread
@@ -91,45 +93,46 @@ class Service:
             costs: What calls of the model cost.
             name: The name of the model for clients.
         """
-        self.model, self.name, self.folder, self.given = model, name, folder, policy
         self.settings = settings or ServerSettings()
+        self.model = without_weights(model) if self.settings.workers else model
+        self.name, self.folder, self.given = name, folder, policy
         self.policies: Policies = self._load_policies()
         self.layers = model.runtime.exit_layers[-1]
         self.max_tokens = self._longest()
         self.metrics = Metrics(self.layers, model.runtime.exit_layers)
-        self.thread = ModelThread(model, LiveScheduler(model.runtime, costs), self._on_step)
-        self.audits = Audits(self.settings.audit, self.thread, self.metrics, self.policies, self.settings.audit_state)
+        self.runner = runner_for(self.model, costs, self.settings, self.metrics, self._on_step)
+        self.audits = Audits(self.settings.audit, self.runner, self.metrics, self.policies, self.settings.audit_state)
         self.is_leaving = self.is_draining = False  # not ready any more; refuses new requests
         self.work = self.texts_under_way = 0  # layer-tokens, texts
         self._rate = 0.0  # layer-tokens a second, of late
         self._busy = 0.0  # seconds in calls; the model thread adds to it, and a lost addition does not matter
         self._tokenizing = 0  # requests whose texts are tokenized in the other thread
         self._tokenizer_thread = ThreadPoolExecutor(1, thread_name_prefix="exitpoll-tokenizer")
-        self.metrics.build_info.labels(name, model.runtime.name, _version()).set(1)
+        self.metrics.build_info.labels(name, model.runtime.name, version("exitpoll")).set(1)
         for known in self.policies:
             self.metrics.count_texts(known, "answered", 0)
 
     # ---- life -------------------------------------------------------------------------------------------------------
 
     def start(self) -> None:
-        """Start the model thread."""
-        self.thread.start()
+        """Start the model thread, or the model processes."""
+        self.runner.start()
 
     def stop(self) -> None:
-        """End the threads."""
-        self.thread.stop()
+        """End the threads and processes."""
+        self.runner.stop()
         self.audits.save()
         self._tokenizer_thread.shutdown(wait=False)
 
     @property
     def is_live(self) -> bool:
         """Whether the model still makes calls that end."""
-        return self.thread.is_alive and self.thread.stalled_for() < self.settings.stall_timeout
+        return self.runner.is_alive and self.runner.stalled_for() < self.settings.stall_timeout
 
     @property
     def is_ready(self) -> bool:
         """Whether requests are accepted."""
-        return self.is_live and not self.is_leaving and not self.is_draining
+        return self.is_live and self.runner.is_up and not self.is_leaving and not self.is_draining
 
     def reload(self) -> Policies:
         """Read the policies again; if one is broken, all stay as they are.
@@ -141,7 +144,7 @@ class Service:
         before, self.policies = self.policies, loaded
         self.audits.watch(loaded)
         for named in before.values():
-            self.thread.forget(named.policy)
+            self.runner.forget(named.policy)
         return loaded
 
     def _load_policies(self) -> Policies:
@@ -215,7 +218,7 @@ class Service:
         running.audited = {index for index in running.open if self.audits.is_drawn(named, ask.max_depth)}
         self.metrics.tokenize_seconds.observe(seconds)
         self._count_under_way(sum(work), len(texts))
-        self.thread.submit(job)
+        self.runner.submit(job)
         return running
 
     def _checked_texts(self, given: Sequence[object]) -> list[Text]:
@@ -313,7 +316,7 @@ class Service:
         """
         if not running.open:
             return
-        self.thread.cancel(running.job)
+        self.runner.cancel(running.job)
         self.metrics.count_texts(running.policy.name, outcome, len(running.open))
         self._count_under_way(-sum(running.layer_tokens[index] for index in running.open), -len(running.open))
         running.open.clear()
@@ -329,8 +332,8 @@ class Service:
             self._busy = 0.0
 
     def _on_step(self, step: Step, seconds: float) -> None:
-        """Count a call; in the model thread."""
-        self._busy += seconds
+        """Count a call; in the thread of the runner."""
+        self._busy += seconds / max(self.settings.workers, 1)
         self.metrics.count_call(step, seconds)
 
     def _longest(self) -> int:
@@ -389,10 +392,3 @@ async def _watch(receive: Receive, results: asyncio.Queue) -> None:
     while (await receive())["type"] != "http.disconnect":
         pass
     results.put_nowait(None)
-
-
-def _version() -> str:
-    """Return the version of exitpoll."""
-    from importlib.metadata import version
-
-    return version("exitpoll")

@@ -8,6 +8,7 @@ from pathlib import Path
 
 from exitpoll.errors import InputError
 
+MOST_WORKERS = 256
 BROWNOUT = re.compile(r"[^@]+@(0(\.\d+)?|1(\.0+)?)")
 
 
@@ -25,13 +26,16 @@ class ServerSettings:
         body_timeout: Seconds for the body of a request to arrive.
         drain_delay: Seconds between the first failing readiness probe and the end of listening.
         drain_timeout: Seconds for requests under way to be answered when the server ends.
-        stall_timeout: Seconds in one call of the model after which the liveness probe fails.
+        stall_timeout: Seconds in one call of the model after which its process is killed and replaced or, without
+            such processes, the liveness probe fails.
         api_key: The key that requests must bear; None for none.
         protect_metrics: Whether metrics need the key too.
         audit: The share of texts that also run to full depth, to watch the guarantee; 0 for none.
         audit_state: The file that keeps the counts of these texts over restarts.
         brownout: A policy with a guarantee, and the share of `max_queue` above which requests that name no policy get
             it: "fast@0.8".
+        workers: How many processes run the model, each with a copy of it; 0 runs it in a thread of this process.
+        header_timeout: Seconds for the headers of a request to arrive; 0 for no limit.
     """
 
     max_body_bytes: int = 2_000_000
@@ -48,6 +52,8 @@ class ServerSettings:
     audit: float = 0.0
     audit_state: Path | None = None
     brownout: str | None = None
+    workers: int = 0
+    header_timeout: float = 10.0
 
     def __post_init__(self) -> None:
         """Check the numbers."""
@@ -58,6 +64,8 @@ class ServerSettings:
         for name in ("max_body_bytes", "max_texts", "max_characters", "max_queue", "timeout", "body_timeout"):
             if not getattr(self, name):
                 raise InputError(f"{name} must be above 0", options=[name])
+        if self.workers > MOST_WORKERS:
+            raise InputError(f"workers {self.workers} must be at most {MOST_WORKERS}", options=["workers"])
         if self.audit > 1:
             raise InputError(f"audit {self.audit:g} is a share of texts: at most 1", options=["audit"])
         if self.api_key is not None and (not self.api_key.strip() or not self.api_key.isascii()):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from dataclasses import replace
 from pathlib import Path
 from typing import Annotated
 
@@ -25,6 +26,7 @@ def serve(
     policy: PolicyPath = None,
     threads: Threads = None,
     device: Device = "auto",
+    workers: Annotated[int | None, IN_SERVER] = None,
     host: Annotated[str, IN_SERVER] = "127.0.0.1",
     port: Annotated[int, IN_SERVER] = 8000,
     name: Annotated[str | None, IN_SERVER] = None,
@@ -37,6 +39,7 @@ def serve(
     max_queue: Annotated[int, IN_LIMITS] = 2_000_000,
     timeout: Annotated[float, IN_LIMITS] = 60.0,
     body_timeout: Annotated[float, IN_LIMITS] = 30.0,
+    header_timeout: Annotated[float, IN_LIMITS] = 10.0,
     drain_delay: Annotated[float, IN_LIMITS] = 0.0,
     drain_timeout: Annotated[float, IN_LIMITS] = 30.0,
     stall_timeout: Annotated[float, IN_LIMITS] = 30.0,
@@ -52,8 +55,10 @@ def serve(
         model: The model folder, with its policy.json, and more policies in policies/.
         runtime: Run the export of the model folder for this runtime, with its own policies; torch by default.
         policy: Another default policy than the model's own.
-        threads: How many threads to use.
+        threads: How many threads to use in every model process: 1 by default, all cores without such processes.
         device: Where to run the model: cpu, cuda, cuda:1, mps …; auto takes a GPU where there is one.
+        workers: How many processes run the model, each with a copy of it: by default one fewer than cores, at least 1
+            and at most 8, and 1 on a GPU. 0 runs it in a thread of the server's own process.
         host: The address to listen at; 0.0.0.0 for all.
         port: The port; 0 for any that is free.
         name: The name of the model for clients; that of its folder by default.
@@ -66,9 +71,11 @@ def serve(
         max_queue: Most work under way, in layer-tokens; above it requests are refused with 429.
         timeout: Seconds after which a request is given up.
         body_timeout: Seconds for the body of a request to arrive.
+        header_timeout: Seconds for the headers of a request to arrive; 0 for no limit.
         drain_delay: Seconds between the first failing readiness probe and the end of listening.
         drain_timeout: Seconds for requests under way to be answered when the server ends.
-        stall_timeout: Seconds in one call of the model after which the liveness probe fails.
+        stall_timeout: Seconds in one call of the model after which its process is killed and replaced; without such
+            processes the liveness probe fails.
         audit: The share of texts that also run to full depth, when nothing else is due, to watch the guarantee.
         audit_state: The file that keeps the counts of these texts over restarts.
         brownout: A policy with a guarantee, and the share of --max-queue above which requests that name no policy get
@@ -81,6 +88,7 @@ def serve(
     from exitpoll.server.run import listen, serve_forever
     from exitpoll.server.service import Service
     from exitpoll.server.settings import ServerSettings
+    from exitpoll.server.worker_pool import default_workers
 
     settings = ServerSettings(
         max_body_bytes,
@@ -97,10 +105,15 @@ def serve(
         audit,
         audit_state,
         brownout,
+        default_workers() if workers is None else workers,
+        header_timeout,
     )
     quieten_transformers()
     chosen = None if policy is None else Policy.load(policy)
+    threads = 1 if settings.workers and threads is None else threads
     engine = Engine.load(model, runtime, policy=chosen, threads=threads, device=device)
+    if workers is None and settings.workers and engine.runtime.device != "cpu":
+        settings = replace(settings, workers=1)
     folder = find_folder(model, runtime or default_runtime(model))
     service = Service(
         engine.model,
@@ -116,7 +129,9 @@ def serve(
         say(f"{service.name} can be served: {engine.model.description}; policies: {words}; {prediction!r}")
         return
     listener = listen(host, port)
+    description = engine.model.description
+    del engine  # and its weights, which model processes load themselves
     place = f"http://{host}:{listener.getsockname()[1]}"
-    remark(f"serving {service.name} at {place} ({engine.model.description}; policies: {words})")
+    remark(f"serving {service.name} at {place} ({description}; policies: {words})")
     flush()
     serve_forever(service, listener)

@@ -1,0 +1,144 @@
+"""JSON schemas of the requests that predict, for the OpenAPI document."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from exitpoll.server.service import Service
+
+Schema = dict[str, Any]
+MOST = (1 << 31) - 1  # of counts
+
+
+def schema_of(service: Service, path: str) -> Schema:
+    """Return the schema of the requests to a path.
+
+    Args:
+        service: The service, whose limits and policies it states.
+        path: One of those that predict.
+
+    Returns:
+        The schema.
+    """
+    if path.startswith("/v1/predict"):
+        return _native(service)
+    if path.endswith("/classify"):
+        return _classify(service)
+    return _infer(service) if path.startswith("/v2") else _inputs(service)
+
+
+def _native(service: Service) -> Schema:
+    """Return the schema of /v1/predict: either texts or text, and nothing that is not known."""
+    text, texts, missing = _text(service), _texts(service), {"type": "null"}
+    first = min(named.policy.asked(service.model.runtime.exit_layers)[0] for named in service.policies.values())
+    fields = {
+        "texts": {"anyOf": [texts, missing]},
+        "text": {"anyOf": [text, missing]},
+        "policy": _or_null({"type": "string", "enum": list(service.policies)}),
+        "max_depth": _count(first),
+        "top_k": _count(1),
+        "explain": _or_null({"type": "boolean"}),
+        "timeout_ms": _or_null({"type": "number", "exclusiveMinimum": 0}),
+        "truncate": _or_null({"type": "boolean"}),
+    }
+    either = [
+        {"required": ["texts"], "properties": {"texts": texts, "text": missing}},
+        {"required": ["text"], "properties": {"text": text, "texts": missing}},
+    ]
+    return {"type": "object", "properties": fields, "anyOf": either, "additionalProperties": False}
+
+
+def _inputs(service: Service) -> Schema:
+    """Return the schema of text-embeddings-inference; other fields are ignored."""
+    single = {"type": "object", "properties": {"text": _string(service)}, "required": ["text"]}
+    parameters = {
+        "type": "object",
+        "properties": {
+            "top_k": _count(1),
+            "function_to_apply": _or_null({"type": "string", "enum": ["softmax", "sigmoid", "none"]}),
+        },
+    }
+    fields = {
+        "inputs": {"anyOf": [_text(service), _texts(service), *([] if _is_pairs(service) else [_closed(single)])]},
+        "truncate": _or_null({"type": "boolean"}),
+        "raw_scores": _or_null({"type": "boolean"}),
+        "parameters": _or_null(parameters),
+    }
+    return {"type": "object", "properties": fields, "required": ["inputs"]}
+
+
+def _classify(service: Service) -> Schema:
+    """Return the schema of vLLM's /classify; other fields are ignored."""
+    names = [service.name, *(f"{service.name}:{name}" for name in service.policies)]
+    fields = {
+        "input": {"anyOf": [_text(service), _texts(service)] if not _is_pairs(service) else [_texts(service)]},
+        "model": _or_null({"type": "string", "enum": names}),
+        "use_activation": _or_null({"type": "boolean"}),
+        "request_id": _or_null({"type": "string"}),
+    }
+    return {"type": "object", "properties": fields, "required": ["input"]}
+
+
+def _infer(service: Service) -> Schema:
+    """Return the schema of the Open Inference Protocol, with texts as JSON."""
+    width = 2 if _is_pairs(service) else 1
+    tensor = {
+        "type": "object",
+        "properties": {
+            "name": {"const": "text"},
+            "datatype": {"const": "BYTES"},
+            "shape": {"type": "array", "items": {"type": "integer", "minimum": 1}, "minItems": 1, "maxItems": 2},
+            "data": {"type": "array", "items": _string(service), "minItems": width},
+        },
+        "required": ["name", "datatype", "shape", "data"],
+    }
+    parameters = {
+        "type": "object",
+        "properties": {
+            "policy": _or_null({"type": "string", "enum": list(service.policies)}),
+            "max_depth": _count(service.layers),
+        },
+    }
+    fields = {
+        "id": _or_null({"type": "string"}),
+        "inputs": {"type": "array", "items": tensor, "minItems": 1, "maxItems": 1},
+        "parameters": _or_null(parameters),
+    }
+    return {"type": "object", "properties": fields, "required": ["inputs"]}
+
+
+def _is_pairs(service: Service) -> bool:
+    """Return whether the model was trained on pairs."""
+    return bool(service.model.training.get("pairs"))
+
+
+def _string(service: Service) -> Schema:
+    """Return the schema of a text: not empty."""
+    return {"type": "string", "minLength": 1, "maxLength": service.settings.max_characters, "pattern": r"\S"}
+
+
+def _text(service: Service) -> Schema:
+    """Return the schema of a text or, for a model of pairs, of a pair."""
+    string = _string(service)
+    return {"type": "array", "items": string, "minItems": 2, "maxItems": 2} if _is_pairs(service) else string
+
+
+def _texts(service: Service) -> Schema:
+    """Return the schema of several texts."""
+    return {"type": "array", "items": _text(service), "minItems": 1, "maxItems": service.settings.max_texts}
+
+
+def _count(at_least: int) -> Schema:
+    """Return the schema of an integer."""
+    return _or_null({"type": "integer", "minimum": at_least, "maximum": MOST})
+
+
+def _or_null(schema: Schema) -> Schema:
+    """Allow null, which is as good as missing."""
+    return {"anyOf": [schema, {"type": "null"}]}
+
+
+def _closed(schema: Schema) -> Schema:
+    """Allow no other fields."""
+    return {**schema, "additionalProperties": False}
