@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 import time
 from contextlib import contextmanager
 
@@ -57,6 +58,27 @@ def serving(folder):
         assert (service.work, service.texts_under_way) == (0, 0)
 
     return serve
+
+
+@contextmanager
+def listening(service):
+    """Serve over a real socket in another thread, and yield the port."""
+    import uvicorn
+
+    from exitpoll.server.app import build_app
+    from exitpoll.server.run import DrainingServer, listen
+
+    listener = listen("127.0.0.1", 0)
+    server = DrainingServer(uvicorn.Config(build_app(service), log_level="warning"), service)
+    thread = threading.Thread(target=server.run, kwargs={"sockets": [listener]})
+    thread.start()
+    try:
+        wait_until(lambda: server.started)
+        yield listener.getsockname()[1]
+    finally:
+        server.should_exit = True
+        thread.join(timeout=10)
+    assert not thread.is_alive()
 
 
 def counts(client, name="exitpoll_texts_total"):
