@@ -59,7 +59,8 @@ def until(browser, condition):
     browser.run(
         f"""new Promise((done, fail) => {{
             const before = performance.now();
-            const look = () => ({condition}) ? done() : performance.now() - before > 10000 ? fail("late") : setTimeout(look, 20);
+            const isLate = () => performance.now() - before > 10000;
+            const look = () => ({condition}) ? done() : isLate() ? fail("late") : setTimeout(look, 20);
             look();
         }})"""
     )

@@ -17,7 +17,7 @@ from exitpoll.data.readers import check_known, notes_on, read_rows
 from exitpoll.data.rows import Row, checked
 from exitpoll.data.writers import WRITERS, check_kind
 from exitpoll.decide.policy import Policy
-from exitpoll.decide.shift import ProfileCounter
+from exitpoll.decide.shift import ProfileCounter, plain_shares
 from exitpoll.engine.arguments import to_integer, to_text
 from exitpoll.engine.engine import Engine, Prediction
 from exitpoll.engine.explain import Explanation
@@ -195,10 +195,9 @@ def _count(outcomes: Sequence[Prediction | str], counter: ProfileCounter | None)
     predictions = [outcome for outcome in outcomes if isinstance(outcome, Prediction)]
     if counter is None or not predictions:
         return
-    shares = [prediction.probability for prediction in predictions]
     counter.add(
         [prediction.depth for prediction in predictions],
-        [list(share.values()) if isinstance(share, dict) else share for share in shares],
+        plain_shares([prediction.probability for prediction in predictions]),
         [prediction.tokens for prediction in predictions],
     )
 

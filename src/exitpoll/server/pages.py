@@ -1,4 +1,4 @@
-"""GET / and GET /docs: a page to try the model on, and one that describes the paths; nothing is loaded from elsewhere."""
+"""GET / and GET /docs: a page to try the model on, and one on the paths; nothing is loaded from elsewhere."""
 
 from __future__ import annotations
 

@@ -30,6 +30,7 @@ class ServerSettings:
         protect_metrics: Whether metrics need the key too.
         audit: The share of texts that also run to full depth, to watch the guarantee; 0 for none.
         audit_state: The file that keeps the counts of these texts over restarts.
+        step_back: Whether the default becomes a more cautious policy when audits find its guarantee broken.
         brownout: A policy with a guarantee, and the share of `max_queue` above which requests that name no policy get
             it: "fast@0.8".
     """
@@ -48,6 +49,7 @@ class ServerSettings:
     audit: float = 0.0
     audit_state: Path | None = None
     brownout: str | None = None
+    step_back: bool = False
 
     def __post_init__(self) -> None:
         """Check the numbers."""
@@ -58,6 +60,8 @@ class ServerSettings:
         for name in ("max_body_bytes", "max_texts", "max_characters", "max_queue", "timeout", "body_timeout"):
             if not getattr(self, name):
                 raise InputError(f"{name} must be above 0", options=[name])
+        if self.step_back and not self.audit:
+            raise InputError("step_back needs audits, which find broken guarantees: set audit", options=["audit"])
         if self.audit > 1:
             raise InputError(f"audit {self.audit:g} is a share of texts: at most 1", options=["audit"])
         if self.api_key is not None and (not self.api_key.strip() or not self.api_key.isascii()):

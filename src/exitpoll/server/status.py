@@ -35,6 +35,14 @@ def status(service: Service) -> dict[str, Any]:
         },
         "audit": service.settings.audit,
         "guarantees": guarantees(service.audits),
+        "shifts": {
+            name: {
+                "windows": watch.windows,
+                "shift": None if watch.shift is None else str(watch.shift),
+                "means": {one.name: {"live": one.here, "calibration": one.at_calibration} for one in watch.compared},
+            }
+            for name, watch in service.shifts.watches.items()
+        },
     }
 
 

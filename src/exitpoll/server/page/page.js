@@ -166,7 +166,16 @@ function show(status) {
 
 function showGuarantees(status) {
   const watched = Object.entries(status.guarantees);
-  find("guarantee").replaceChildren(...(watched.length ? watched.map(gauge) : [unwatched(status)]));
+  const shifts = Object.entries(status.shifts).filter(([, found]) => found.windows).map(shift);
+  find("guarantee").replaceChildren(...(watched.length ? watched.map(gauge) : [unwatched(status)]), ...shifts);
+}
+
+function shift([name, found]) {
+  const means = Object.entries(found.means).map(([statistic, { live, calibration }]) =>
+    `${statistic} ${live.toPrecision(3)} against ${calibration.toPrecision(3)}`).join(", ");
+  const verdict = found.shift ? make("span", { class: "bad" }, "differ") : make("span", { class: "good" }, "look alike");
+  return make("p", { class: "watch" }, "Texts and calibration texts of ", make("b", {}, name), " ", verdict,
+    make("span", { class: "soft" }, ` (means of the last window: ${means})`));
 }
 
 function unwatched(status) {
