@@ -14,6 +14,7 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
+from PIL import Image
 from tests.report.browser import CHROMIUM, start
 
 TEXTS = (
@@ -21,6 +22,7 @@ TEXTS = (
     "it is neither as funny nor as sad as it believes , but somebody will like it .",
     "the plot is a mess from beginning to end .",
 )
+COLORS = 64  # of the file, which stays small
 WAIT = "new Promise((done) => setTimeout(done, {milliseconds}))"
 
 
@@ -43,6 +45,9 @@ def take(address: str, out: Path, *, width: int, height: int, dark: bool) -> Non
         for line in browser.console:
             print(line)
         browser.picture(out)
+    with Image.open(out) as picture:
+        small = picture.convert("RGB").quantize(COLORS, dither=Image.Dither.NONE)
+    small.save(out, optimize=True)
 
 
 def main() -> None:

@@ -126,7 +126,10 @@ def test_another_policy_by_keyboard(browser, address):
     browser.run("document.querySelector('#policies input:checked').focus()")
     browser.press("ArrowDown")
     assert browser.run("document.querySelector('#policies input:checked').value") == "full"
-    assert browser.run("document.querySelector('.dot.chosen title').textContent") == "full: 1.00 ×, differs on 0 %"
+    assert (
+        browser.run("document.querySelector('.dot.chosen title').textContent")
+        == "full: 1.00\u00a0×, differs on 0\u00a0%"
+    )
     browser.press("ArrowDown")
     ask(browser)
     assert shown(browser) == expected(FAST)

@@ -73,7 +73,13 @@ def test_no_tracing_no_header(serving):
         assert "traceresponse" not in client.post("/v1/predict", json={"text": "a"}, headers=CALLER).headers
 
 
-def test_the_extra_is_named_where_it_is_missing(monkeypatch):
-    monkeypatch.setitem(__import__("sys").modules, "opentelemetry.exporter.otlp.proto.http.trace_exporter", None)
-    with pytest.raises(MissingExtraError, match=r"serve --traces needs more packages: .*exitpoll\[otel\]"):
-        Tracing.to_collector()
+def test_exporters_by_name(monkeypatch):
+    monkeypatch.setenv("OTEL_TRACES_EXPORTER", "console")  # comes with the SDK
+    Tracing.by_environment().stop()
+    monkeypatch.setenv("OTEL_TRACES_EXPORTER", "carrier-pigeon")
+    with pytest.raises(MissingExtraError, match=r"the exporter 'carrier-pigeon' of serve --traces .*exitpoll\[otel\]"):
+        Tracing.by_environment()
+    monkeypatch.delenv("OTEL_TRACES_EXPORTER")
+    monkeypatch.setattr("exitpoll.server.tracing.entry_points", lambda group: [])  # as without the extra
+    with pytest.raises(MissingExtraError, match="the exporter 'otlp' of serve --traces needs more packages"):
+        Tracing.by_environment()

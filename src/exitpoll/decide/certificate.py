@@ -225,6 +225,8 @@ class Certificate:
     def to_dict(self) -> JsonObject:
         """Return plain values for JSON, without what is not known."""
         plain = _without_none(asdict(replace(self, profile=None)))
+        if self.cautious is not None:
+            plain["cautious"] = list(plain["cautious"])
         plain["goal"] = {"kind": self.goal.kind, **_without_none(asdict(self.goal))}
         profile = {} if self.profile is None else {"profile": self.profile.to_dict()}
         return {"version": VERSION, **plain, **profile}

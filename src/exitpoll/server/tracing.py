@@ -5,9 +5,11 @@ Spans say how long a text waited and ran, how deep it went and by which policy; 
 
 from __future__ import annotations
 
+import os
 import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from importlib.metadata import entry_points
 from typing import TYPE_CHECKING, Any
 
 from exitpoll.errors import MissingExtraError
@@ -20,7 +22,7 @@ if TYPE_CHECKING:
     from exitpoll.server.model_thread import Result
     from exitpoll.server.service import Running
 
-NAME = "exitpoll"
+NAME, OTLP = "exitpoll", "otlp_proto_http"
 
 
 class Tracing:
@@ -45,13 +47,14 @@ class Tracing:
         self._tracer = self._provider.get_tracer(NAME)
 
     @classmethod
-    def to_collector(cls) -> Tracing:
-        """Send spans to a collector by OTLP, as the environment variables OTEL_EXPORTER_OTLP_… say."""
-        try:
-            from opentelemetry.exporter.otlp.proto.http.trace_exporter import OTLPSpanExporter
-        except ImportError as error:
-            raise MissingExtraError("serve --traces", "otel") from error
-        return cls(OTLPSpanExporter())
+    def by_environment(cls) -> Tracing:
+        """Send spans where OTEL_TRACES_EXPORTER says: by default with OTLP, to OTEL_EXPORTER_OTLP_ENDPOINT."""
+        name = os.environ.get("OTEL_TRACES_EXPORTER", "otlp")
+        known = entry_points(group="opentelemetry_traces_exporter")
+        found = [point for point in known if point.name == (OTLP if name == "otlp" else name)]
+        if not found:
+            raise MissingExtraError(f"the exporter '{name:.40}' of serve --traces", "otel")
+        return cls(found[0].load()())
 
     def stop(self) -> None:
         """Send what has not been sent."""

@@ -77,8 +77,7 @@ def serve(
             it: fast@0.8.
         step_back: When audits find the guarantee broken, answer requests that name no policy by the next more cautious
             policy that calibration certified, and at last by the full model.
-        traces: Send a span for every request and text to a collector by OTLP, as the environment variables
-            OTEL_EXPORTER_OTLP_… say.
+        traces: Send a span for every request and text to a collector, as the environment variables OTEL_… say.
     """
     check_installed(("starlette", "uvicorn", "prometheus_client"), "serve", "server")
     from exitpoll.decide.policy import Policy
@@ -89,7 +88,7 @@ def serve(
     from exitpoll.server.settings import ServerSettings
     from exitpoll.server.tracing import Tracing
 
-    tracing = Tracing.to_collector() if traces else None
+    tracing = Tracing.by_environment() if traces else None
     settings = ServerSettings(
         max_body_bytes,
         max_texts,

@@ -22,11 +22,11 @@ function fill(node, attributes, children) {
 }
 
 export function percent(share, digits = 2) {
-  return share === null || share === undefined ? "–" : `${+(100 * share).toFixed(digits)} %`;
+  return share === null || share === undefined ? "–" : `${+(100 * share).toFixed(digits)}\u00a0%`;
 }
 
 export function times(factor) {
-  return factor === null || factor === undefined ? "" : `${factor.toFixed(2)} ×`;
+  return factor === null || factor === undefined ? "" : `${factor.toFixed(2)}\u00a0×`;
 }
 
 // Writes what a head or the policy said: a label, several, or a value.

@@ -114,7 +114,8 @@ async function showPolicies(byDefault) {
 function choice(policy) {
   const radio = make("input", { type: "radio", name: "policy", value: policy.name, checked: policy.name === state.chosen });
   radio.addEventListener("change", () => choose(policy.name));
-  const about = policy.guarantee ?? (policy.exits_early ? "no guarantee" : "never exits early");
+  const about = policy.limit === null ? policy.guarantee ?? (policy.exits_early ? "no guarantee" : "never exits early")
+    : `at most ${percent(policy.limit)} differ, guaranteed; ${percent(policy.measured)} at calibration`;
   return make("label", { class: "policy" }, radio, make("b", {}, policy.name),
     make("span", { class: "speed" }, times(policy.speedup)), make("span", { class: "soft" }, about));
 }
@@ -165,7 +166,7 @@ function show(status) {
 }
 
 function showGuarantees(status) {
-  const watched = Object.entries(status.guarantees);
+  const watched = Object.entries(status.guarantees).filter(([name, found]) => found.texts || name === status.default);
   const shifts = Object.entries(status.shifts).filter(([, found]) => found.windows).map(shift);
   find("guarantee").replaceChildren(...(watched.length ? watched.map(gauge) : [unwatched(status)]), ...shifts);
 }
