@@ -22,7 +22,7 @@ TEXTS = (
     "it is neither as funny nor as sad as it believes , but somebody will like it .",
     "the plot is a mess from beginning to end .",
 )
-COLORS = 64  # of the file, which stays small
+COLORS = 200  # of the file, which stays small
 WAIT = "new Promise((done) => setTimeout(done, {milliseconds}))"
 
 
@@ -41,7 +41,7 @@ def take(address: str, out: Path, *, width: int, height: int, dark: bool) -> Non
         browser.run(WAIT.format(milliseconds=1500))
         browser.run(f"document.getElementById('texts').value = {json.dumps(chr(10).join(TEXTS))}")
         browser.run("document.getElementById('run').click()")
-        browser.run(WAIT.format(milliseconds=5000))
+        browser.run(WAIT.format(milliseconds=8000))
         for line in browser.console:
             print(line)
         browser.picture(out)
