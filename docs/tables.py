@@ -299,6 +299,20 @@ def adopt_in_short() -> str:
     return short_table(results("experiments", "adopt"))
 
 
+def live_shift() -> str:
+    """Describe what a server finds when texts of another domain come."""
+    from experiments.live_shift import in_words as describe
+
+    return describe(results("experiments", "live_shift"))
+
+
+def image_size() -> str:
+    """Describe how large the packages of a server are."""
+    from experiments.image_size import in_words as describe
+
+    return describe(results("experiments", "image_size"))
+
+
 def heads() -> str:
     """Return which heads learn a frozen classifier best."""
     from experiments.heads import table as heads_table
@@ -390,6 +404,8 @@ BLOCKS: dict[str, Callable[[], str]] = {
     "guarantee of trec": guarantee_of_trec,
     "adopt": adopt,
     "adopt in short": adopt_in_short,
+    "live shift": live_shift,
+    "image size": image_size,
     "heads": heads,
     "learned and hybrid": learned_and_hybrid,
     "exit zero": exit_zero,

@@ -28,7 +28,7 @@ PATIENCE = 10  # times a text at full depth
 class Costed(Numbers):
     """A runtime that moves a clock; the state of a text is its depth and its length in one number."""
 
-    exit_layers = tuple(range(1, LAYERS + 1))
+    exit_layers = tuple(range(1, LAYERS + 1))  # type: ignore[assignment]
 
     def __init__(self, call_tokens: float) -> None:
         super().__init__()

@@ -12,6 +12,7 @@ from exitpoll.decide.certificate import (
     Certificate,
     Guarantee,
     Latency,
+    MoreCautious,
     Nearest,
     Source,
     Speedup,
@@ -38,6 +39,10 @@ PROVEN = Certificate(
     exits_chosen_on=500,
     trained_on=0.01,
     profile=Profile({2: 300, 4: 0, 6: 200}, Histogram((0.5, 0.9), (100, 100, 300), 0.85), Histogram((), (500,), 12.5)),
+    cautious=(
+        MoreCautious({"threshold": 1.9}, 1.8, 0.005, 0.012),
+        MoreCautious({"strategy": "max_prob", "threshold": 0.99, "settings": {}}, 1.2, 0.0, 0.006),
+    ),
 )
 CERTIFICATES = {
     "guarantee": PROVEN,

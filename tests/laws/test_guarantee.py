@@ -9,6 +9,7 @@ import pytest
 from experiments import guarantee
 from experiments.guarantee import CONFIDENCE, allowed
 
+from exitpoll.decide.calibrate import calibrate_for
 from exitpoll.decide.certificate import Guarantee
 from exitpoll.decide.exit_choice import choose_exits
 from exitpoll.decide.guarantee import certify
@@ -68,6 +69,23 @@ def test_it_holds_for_a_search_over_settings(risk):
     """Of soft votes, k is searched on one half of the texts and proven on the other."""
     outcome = simulate("soft_votes", risk, 400, 0.05, 100)
     assert outcome.broken <= allowed(100)
+
+
+@pytest.mark.parametrize(("strategy", "runs"), [("max_prob", 80), ("best", 15)])
+def test_it_holds_for_the_more_cautious_policies_together(strategy, runs):
+    """All that passed in a fixed order hold together: any of them breaks the limit as rarely as one may."""
+    limit, broken, steps = 0.05, 0, []
+    for seed in range(runs):
+        policy = calibrate_for(guarantee.world(seed, 400), Guarantee("disagreement", limit, CONFIDENCE), strategy)
+        chain = (policy, *policy.more_cautious)
+        risks, speedups = zip(*(guarantee.truth(one, "disagreement", guarantee.world) for one in chain), strict=True)
+        broken += max(risks) > limit
+        steps.append(len(chain) - 1)
+        assert list(speedups) == sorted(speedups, reverse=True)
+        measured = [one.certificate.measured or 0.0 for one in chain]
+        assert measured == sorted(measured, reverse=True)
+    assert broken / runs <= allowed(runs)
+    assert np.mean(steps) > 1.5
 
 
 def test_the_threshold_that_merely_looks_right_breaks_it():

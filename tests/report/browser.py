@@ -106,7 +106,7 @@ class Browser:
         Path(path).write_bytes(base64.b64decode(given))
 
 
-KEYS = {"ArrowRight": 39, "ArrowLeft": 37, "Home": 36, "End": 35, "Enter": 13}
+KEYS = {"ArrowRight": 39, "ArrowDown": 40, "ArrowLeft": 37, "Home": 36, "End": 35, "Enter": 13}
 
 
 @contextmanager

@@ -61,6 +61,27 @@ def serving(folder):
     return serve
 
 
+@contextmanager
+def listening_to(service):
+    """Serve over a real socket in another thread, and yield the port."""
+    import uvicorn
+
+    from exitpoll.server.app import build_app
+    from exitpoll.server.run import DrainingServer, listen
+
+    listener = listen("127.0.0.1", 0)
+    server = DrainingServer(uvicorn.Config(build_app(service), log_level="warning"), service)
+    thread = threading.Thread(target=server.run, kwargs={"sockets": [listener]})
+    thread.start()
+    try:
+        wait_until(lambda: server.started)
+        yield listener.getsockname()[1]
+    finally:
+        server.should_exit = True
+        thread.join(timeout=10)
+    assert not thread.is_alive()
+
+
 def counts(client, name="exitpoll_texts_total"):
     """Values of a metric by its labels."""
     lines = client.get("/metrics").text.splitlines()

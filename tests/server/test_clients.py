@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import socket
-import threading
 from contextlib import suppress
 from urllib.request import urlopen
 
@@ -11,9 +10,9 @@ import numpy as np
 import pytest
 
 from exitpoll import Engine
-from tests.server.conftest import POLICIES, model_of, wait_until
+from tests.server.conftest import POLICIES, listening_to, model_of
 
-uvicorn = pytest.importorskip("uvicorn", reason="the extra server is not installed")
+pytest.importorskip("uvicorn", reason="the extra server is not installed")
 pytest.importorskip("prometheus_client", reason="the extra server is not installed")
 
 TEXTS = ["a b", "c"]
@@ -22,20 +21,10 @@ TEXTS = ["a b", "c"]
 @pytest.fixture(scope="module")
 def port():
     """The port of a server in another thread."""
-    from exitpoll.server.app import build_app
-    from exitpoll.server.run import DrainingServer, listen
     from exitpoll.server.service import Service
 
-    service = Service(model_of(), policy=POLICIES["fast"], name="m")
-    listener = listen("127.0.0.1", 0)
-    server = DrainingServer(uvicorn.Config(build_app(service), log_level="warning"), service)
-    thread = threading.Thread(target=server.run, kwargs={"sockets": [listener]})
-    thread.start()
-    wait_until(lambda: server.started)
-    yield listener.getsockname()[1]
-    server.should_exit = True
-    thread.join(timeout=10)
-    assert not thread.is_alive()
+    with listening_to(Service(model_of(), policy=POLICIES["fast"], name="m")) as number:
+        yield number
 
 
 @pytest.fixture(scope="module")

@@ -80,7 +80,8 @@ def main() -> None:
     (chosen.notes / f"pid-{rank}").write_text(str(os.getpid()))
     writes = watch_writes(chosen.out.parent)
     if chosen.kill:
-        kill_at(*map(int, chosen.kill.split(":")), chosen.notes)
+        rank_to_kill, step = map(int, chosen.kill.split(":"))
+        kill_at(rank_to_kill, step, chosen.notes)
     train_tiny(chosen.encoder, chosen.out, resume=chosen.resume)
     (chosen.notes / f"writes-{rank}.json").write_text(json.dumps(writes))
     ranks.leave()

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field, fields, replace
 from importlib.metadata import version
 from typing import Any, ClassVar, Literal, TypeVar, get_args
@@ -20,6 +20,8 @@ GOAL_NAMES: dict[Risk, str] = {"disagreement": "max_disagreement", "accuracy": "
 FULL_MODEL, ORIGINAL = "the full model", "the original classifier"
 REFERENCES = (FULL_MODEL, ORIGINAL)  # whose answers a guarantee is about
 MOST = 1e15  # that a number in a certificate may be
+MOST_CAUTIOUS = 8  # more cautious policies that a certificate may hold
+CHANGES = ("strategy", "threshold", "settings", "answer", "fallback", "max_depth")  # in which these may differ
 ASKED = (
     "strategy",
     "settings",
@@ -137,6 +139,19 @@ class StaticExit:
 
 
 @dataclass(frozen=True)
+class MoreCautious:
+    """A more cautious policy that passed the same test on the way to the certified one.
+
+    Policies are tested in a fixed order, so the guarantees of all that passed hold together, with one confidence.
+    """
+
+    changes: Metadata  # fields of the certified policy that are others here, with their values
+    speedup: float
+    measured: float
+    bound: float
+
+
+@dataclass(frozen=True)
 class Source:
     """Which model, runtime and texts a trace or a policy comes from; None where that is not known."""
 
@@ -194,6 +209,7 @@ class Certificate:
     static: StaticExit | None = None  # the best static exit that reaches the goal, for a speed-up or a latency
     trained_on: float | None = None  # share of the texts that the model was trained on, where that is known
     profile: Profile | None = None  # what the texts looked like, to notice when others differ
+    cautious: Sequence[MoreCautious] | None = None  # the next more cautious first; for a guarantee
     exitpoll: str = field(default_factory=lambda: version("exitpoll"))
 
     @property
@@ -209,6 +225,8 @@ class Certificate:
     def to_dict(self) -> JsonObject:
         """Return plain values for JSON, without what is not known."""
         plain = _without_none(asdict(replace(self, profile=None)))
+        if self.cautious is not None:
+            plain["cautious"] = list(plain["cautious"])
         plain["goal"] = {"kind": self.goal.kind, **_without_none(asdict(self.goal))}
         profile = {} if self.profile is None else {"profile": self.profile.to_dict()}
         return {"version": VERSION, **plain, **profile}
@@ -266,6 +284,8 @@ _KINDS: JsonObject = {
     "guarantee": Guarantee,
     "static": StaticExit | None,
     "profile": Profile | None,
+    "cautious": tuple,
+    "changes": Mapping,
 }
 
 
@@ -281,7 +301,18 @@ def _static(content: object) -> StaticExit:
     return _build(StaticExit, _checked_object(content, "static exit of the certificate"))
 
 
-_PARTS = {"nearest": _nearest, "static": _static, "profile": Profile.from_dict}
+def _cautious(content: object) -> tuple[MoreCautious, ...]:
+    """Read the more cautious policies; what they change is checked where they are made."""
+    if not isinstance(content, list) or len(content) > MOST_CAUTIOUS:
+        raise InputError(f"cautious must be a list of at most {MOST_CAUTIOUS} policies; calibrate again")
+    steps = [_build(MoreCautious, _checked_object(step, "more cautious policy")) for step in content]
+    unknown = {name for step in steps for name in step.changes} - set(CHANGES)
+    if unknown:
+        raise InputError(f"a more cautious policy may not change {', '.join(sorted(unknown))}; calibrate again")
+    return tuple(steps)
+
+
+_PARTS = {"nearest": _nearest, "static": _static, "profile": Profile.from_dict, "cautious": _cautious}
 
 
 def _checked_object(content: object, name: str) -> JsonObject:
@@ -298,7 +329,7 @@ def _build(cls: type[T], values: JsonObject) -> T:
             valid = isinstance(value, int | float) and not isinstance(value, bool) and abs(value) < MOST
         else:
             valid = name in _KINDS and isinstance(value, _KINDS[name])
-            valid = valid and not (isinstance(value, Mapping) and set(value) - set(ASKED))
+            valid = valid and not (isinstance(value, Mapping) and set(value) - set(ASKED) - {"threshold"})
         if not valid:
             raise InputError(f"{name} {value!r:.60} is not what the certificate of a policy holds; calibrate again")
     try:

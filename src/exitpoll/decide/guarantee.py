@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from itertools import groupby, takewhile
+from itertools import groupby
 
 import numpy as np
 from numpy.typing import NDArray
 
 from exitpoll.decide.bounds import TESTS
-from exitpoll.decide.certificate import Certificate, Guarantee, Nearest, Source
+from exitpoll.decide.certificate import CHANGES, Certificate, Guarantee, Metadata, MoreCautious, Nearest, Source
 from exitpoll.decide.decisions import speedup_at
 from exitpoll.decide.metrics import agreement
 from exitpoll.decide.policy import Policy
@@ -19,6 +19,7 @@ from exitpoll.decide.strategies import STATIC
 from exitpoll.decide.trace import Trace
 
 AT_ONCE = 32  # policies that are tried together
+SAVED = (0.75, 0.5, 0.25)  # of the layers that the fastest policy saves, by more cautious ones
 WORTH_WHILE = 1.1  # the least speed-up for which a nearer guarantee is offered
 
 
@@ -37,11 +38,12 @@ def certify(
         The policy with its certificate; one that never exits early where none that does passes.
     """
     test = TESTS[guarantee.risk]
-    passed = takewhile(
-        lambda trial: test.p_value(trial.losses, guarantee.at_most, guarantee.confidence) <= 1 - guarantee.confidence,
-        try_policies(trace, sequence, guarantee),
-    )
-    fastest = max(passed, key=lambda trial: trial.speedup, default=None)
+    passed, fastest = [], None
+    for trial in try_policies(trace, sequence, guarantee):
+        if test.p_value(trial.losses, guarantee.at_most, guarantee.confidence) > 1 - guarantee.confidence:
+            break
+        passed.append(Passed(trial.policy, float(trial.losses.mean()), trial.speedup))
+        fastest = trial if fastest is None or trial.speedup > fastest.speedup else fastest
     certificate = Certificate(
         guarantee, len(trace), 1.0, Source.of(trace.about), test=test.name, searched_on=searched_on
     )
@@ -57,11 +59,55 @@ def certify(
             speedup=round(fastest.speedup, 4),
             measured=round(float(fastest.losses.mean()), 6),
             bound=round(test.upper_bound(fastest.losses, guarantee.confidence), 6),
+            cautious=_more_cautious(trace, passed, fastest, guarantee),
             metric=None if score is None else trace.metric,
             score=score,
             full_score=full_score,
         ),
     )
+
+
+@dataclass(frozen=True)
+class Passed:
+    """A policy that passed the test."""
+
+    policy: Policy
+    risk: float  # on the texts
+    speedup: float
+
+    @property
+    def saving(self) -> float:
+        """The share of layers that texts did not run."""
+        return 1 - 1 / self.speedup
+
+
+def _more_cautious(
+    trace: Trace, passed: Sequence[Passed], fastest: Trial, guarantee: Guarantee
+) -> tuple[MoreCautious, ...] | None:
+    """Pick some of the policies that passed, each of which saves fewer layers and differs no more often."""
+    picked, last = [], Passed(fastest.policy, float(fastest.losses.mean()), fastest.speedup)
+    saving = last.saving
+    for share in SAVED:
+        slower = [one for one in passed if 0 < one.saving <= share * saving < last.saving and one.risk <= last.risk]
+        if slower:
+            last = max(slower, key=lambda one: one.saving)
+            picked.append(last.policy)
+    found = [
+        MoreCautious(
+            _changes(trial.policy, fastest.policy),
+            round(trial.speedup, 4),
+            round(float(trial.losses.mean()), 6),
+            round(TESTS[guarantee.risk].upper_bound(trial.losses, guarantee.confidence), 6),
+        )
+        for trial in try_policies(trace, picked, guarantee)
+    ]
+    return tuple(found) or None
+
+
+def _changes(policy: Policy, other: Policy) -> Metadata:
+    """Return the fields in which a policy differs from another."""
+    plain, others = policy.to_dict(), other.to_dict()
+    return {name: plain[name] for name in CHANGES if plain[name] != others[name]}
 
 
 def with_certificate(policy: Policy, **fields: object) -> Policy:

@@ -100,6 +100,32 @@ class Policy:
         """Which model, runtime and texts the policy was calibrated on, as far as its certificate states them."""
         return Source() if self.certificate is None else self.certificate.source
 
+    @property
+    def more_cautious(self) -> tuple[Policy, ...]:
+        """More cautious policies that the same calibration has certified for the same guarantee, the next one first.
+
+        All these guarantees hold together with the confidence that each states.
+        """
+        certificate = self.certificate
+        if certificate is None or certificate.guarantee is None:
+            return ()
+        return tuple(
+            replace(
+                self,
+                **step.changes,
+                certificate=replace(
+                    certificate,
+                    speedup=step.speedup,
+                    measured=step.measured,
+                    bound=step.bound,
+                    score=None,
+                    profile=None,
+                    cautious=None,
+                ),
+            )
+            for step in certificate.cautious or ()
+        )
+
     # ---- thresholds -------------------------------------------------------------------------------------------------
 
     def natural(self, level: float) -> float:
@@ -349,9 +375,11 @@ class Policy:
         try:
             if values.get("certificate") is not None:
                 values["certificate"] = Certificate.from_dict(values["certificate"])
-            return cls(**values)
+            policy = cls(**values)
+            assert isinstance(policy.more_cautious, tuple)  # they are made of the file too, and checked by being made
         except InputError as error:
             raise InputError(f"{name}: {error}") from error
+        return policy
 
 
 _FIELDS = tuple(field.name for field in fields(Policy))

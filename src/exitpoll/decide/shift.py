@@ -9,7 +9,7 @@ distributions and however few the texts. Bins cost power, never validity.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -21,7 +21,10 @@ from exitpoll.files import JsonObject
 
 FALSE_ALARMS = 0.001  # the probability of a report about texts that are drawn as the calibration texts were
 BINS = 20
+WINDOW = 1000  # live texts that are compared at a time
 MOST_BINS = 1000  # that a file may hold
+
+Share = float | Mapping[str, float]  # the probability of an answer, or of every label
 
 _TITLES = {  # of the statistics, with their unit
     "depth": ("depth", " layers"),
@@ -281,23 +284,92 @@ class ProfileCounter:
             self._counts[name] += np.asarray(counts, dtype=np.int64)
             self._sums[name] += total
 
-    def shift(self) -> Shift | None:
+    def shift(self, rate: float = FALSE_ALARMS) -> Shift | None:
         """Test whether the texts so far differ from the calibration texts.
+
+        Args:
+            rate: The probability of a false alarm in this call.
 
         Returns:
             What differs, or None; the rate of false alarms is for one call, at the end.
         """
-        differences = tuple(self._differences())
+        compared = self.compare()
+        differences = tuple(
+            difference
+            for difference in compared
+            if difference.distance
+            > critical_distance(
+                sum(self._expected[difference.name].counts),
+                int(self._counts[difference.name].sum()),
+                rate / len(compared),
+            )
+        )
         return Shift(int(self._counts["depth"].sum()), differences) if differences else None
 
-    def _differences(self) -> Iterator[Difference]:
-        """Iterate over the statistics that differ significantly."""
-        counted = [name for name, counts in self._counts.items() if counts.any()]
-        for name in counted:
-            expected, counts = self._expected[name], self._counts[name]
-            distance = _distance(np.asarray(expected.counts), counts)
-            if distance > critical_distance(sum(expected.counts), int(counts.sum()), FALSE_ALARMS / len(counted)):
-                yield Difference(name, self._sums[name] / int(counts.sum()), expected.mean, distance)
+    def compare(self) -> list[Difference]:
+        """Return all statistics of the texts so far beside those of the calibration texts, however near they are."""
+        counted = [(name, counts) for name, counts in self._counts.items() if counts.any()]
+        return [
+            Difference(
+                name,
+                self._sums[name] / int(counts.sum()),
+                self._expected[name].mean,
+                _distance(np.asarray(self._expected[name].counts), counts),
+            )
+            for name, counts in counted
+        ]
+
+
+class ShiftWatch:
+    """Compares texts with the calibration texts window by window, for as long as a server lives.
+
+    The window number k is tested at the share 1 / (k (k + 1)) of `FALSE_ALARMS`. These shares add up to 1, so a false
+    alarm has at most that probability over all windows together.
+    """
+
+    def __init__(self, profile: Profile, window: int = WINDOW) -> None:
+        """Start with no texts.
+
+        Args:
+            profile: That of the calibration texts.
+            window: How many texts are compared at a time.
+        """
+        self.profile, self.window, self.windows = profile, window, 0
+        self.compared: list[Difference] = []  # in the last window
+        self.shift: Shift | None = None  # the first one that was found; it stays
+        self._rows: list[tuple[int, Share, int]] = []
+
+    def add(self, depth: int, probability: Share, length: int) -> bool:
+        """Count a text.
+
+        Args:
+            depth: The layer after which it left.
+            probability: Of its answer, or of every label.
+            length: Its tokens.
+
+        Returns:
+            Whether this text completed a window.
+        """
+        self._rows.append((depth, probability, length))
+        if len(self._rows) < self.window:
+            return False
+        self._close()
+        return True
+
+    def _close(self) -> None:
+        """Compare a window, and start the next."""
+        depths, shares, lengths = zip(*self._rows, strict=True)
+        self._rows.clear()
+        self.windows += 1
+        counter = ProfileCounter(self.profile)
+        counter.add(depths, plain_shares(shares), lengths)
+        self.compared = counter.compare()
+        self.shift = self.shift or counter.shift(FALSE_ALARMS / (self.windows * (self.windows + 1)))
+
+
+def plain_shares(shares: Sequence[Share]) -> ArrayLike:
+    """Return the probabilities of predictions as numbers: one a text, or one for every label."""
+    return [list(share.values()) if isinstance(share, Mapping) else share for share in shares]
 
 
 def _distance(first: NDArray, second: NDArray) -> float:

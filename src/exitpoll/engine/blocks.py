@@ -9,7 +9,7 @@ from typing import Any, Literal
 from exitpoll.data.columns import find_text_columns
 from exitpoll.data.rows import Row
 from exitpoll.decide.policy import Policy
-from exitpoll.decide.shift import ProfileCounter
+from exitpoll.decide.shift import ProfileCounter, plain_shares
 from exitpoll.engine.arguments import to_text
 from exitpoll.engine.engine import Engine, Prediction
 from exitpoll.engine.jobs import Layout
@@ -114,9 +114,8 @@ def count_texts(outcomes: Sequence[Prediction | str], counter: ProfileCounter | 
     predictions = [outcome for outcome in outcomes if isinstance(outcome, Prediction)]
     if counter is None or not predictions:
         return
-    shares = [prediction.probability for prediction in predictions]
     counter.add(
         [prediction.depth for prediction in predictions],
-        [list(share.values()) if isinstance(share, dict) else share for share in shares],
+        plain_shares([prediction.probability for prediction in predictions]),
         [prediction.tokens for prediction in predictions],
     )

@@ -95,17 +95,19 @@ def _guarded(service: Service, route: str, handle: Handle, error: WriteError, *,
 
     async def guarded(request: Request) -> Response:
         before = time.perf_counter()
-        try:
-            if not is_open:
-                _check_key(service, request)
-            response = await handle(request)
-        except RefusalError as refusal:
-            response = error_response(refusal, error)
-        except ClientDisconnect:
-            response = error_response(RefusalError(499, "Cancelled", "the client has closed the connection"), error)
-        except Exception:
-            logger.exception("a request to %s failed", route)
-            response = error_response(backend("the server failed on this request", 500), error)
+        with service.tracing.request(request.method, route, request.headers) as span:
+            try:
+                if not is_open:
+                    _check_key(service, request)
+                response = await handle(request)
+            except RefusalError as refusal:
+                response = error_response(refusal, error)
+            except ClientDisconnect:
+                response = error_response(RefusalError(499, "Cancelled", "the client has closed the connection"), error)
+            except Exception:
+                logger.exception("a request to %s failed", route)
+                response = error_response(backend("the server failed on this request", 500), error)
+            response.headers.update(service.tracing.answer(span, response.status_code))
         seconds = time.perf_counter() - before
         response.headers["X-Request-Id"] = _request_id(request)
         service.metrics.requests.labels(route, response.status_code).inc()

@@ -1,4 +1,8 @@
-"""Audits: some texts, drawn by a coin at arrival, also run to full depth, to watch the guarantees of the policies."""
+"""Audits: some texts, drawn by a coin at arrival, also run to full depth, to watch the guarantees of the policies.
+
+When the guarantee of the default policy is found to be broken, the default may step back to the next more cautious
+policy, whose guarantee is watched in turn, and at last to the full model.
+"""
 
 from __future__ import annotations
 
@@ -21,7 +25,7 @@ from exitpoll.errors import InputError
 from exitpoll.files import read_json, write_json
 from exitpoll.server.metrics import Metrics
 from exitpoll.server.model_thread import Job, Result
-from exitpoll.server.policies import FULL, NamedPolicy, Policies
+from exitpoll.server.policies import DEFAULT, FULL, NamedPolicy, Policies, steps_back
 from exitpoll.server.runner import Runner
 
 logger = logging.getLogger("exitpoll.server")
@@ -35,7 +39,14 @@ class Audits:
     """The monitors of the policies, and the texts that run to full depth for them."""
 
     def __init__(
-        self, share: float, runner: Runner, metrics: Metrics, policies: Policies, state: Path | None = None
+        self,
+        share: float,
+        runner: Runner,
+        metrics: Metrics,
+        policies: Policies,
+        state: Path | None = None,
+        *,
+        step_back: bool = False,
     ) -> None:
         """Begin, or go on where a state was saved.
 
@@ -45,8 +56,10 @@ class Audits:
             metrics: Of the server.
             policies: The policies by name.
             state: The file that keeps the counts over restarts.
+            step_back: Whether the default becomes more cautious when its guarantee is broken.
         """
         self.share, self.runner, self.metrics, self.state = share, runner, metrics, state
+        self.step_back, self.default = step_back, DEFAULT  # the policy of requests that name none
         self.waiting, self._coin = 0, random.Random()
         self.monitors: dict[str, Monitor] = {}
         self._keys: dict[str, str] = {}
@@ -70,6 +83,21 @@ class Audits:
             monitor.on_alarm = lambda broken, name=name: self._alarm(name, broken)
             self.monitors[name] = monitor
             self._show(name, monitor)
+        self._steps = steps_back(policies)
+        self._choose_default()
+
+    def is_broken(self, name: str) -> bool:
+        """Return whether the guarantee of a policy was found to be broken."""
+        return name in self.monitors and self.monitors[name].is_broken
+
+    def _choose_default(self) -> None:
+        """Take the first policy whose guarantee is not broken, if the default may step back."""
+        before = self.default
+        if self.step_back:
+            self.default = next(name for name in self._steps if not self.is_broken(name))
+        self.metrics.steps_back.set(self._steps.index(self.default))
+        if self.default != before:
+            logger.warning("requests that name no policy are now answered by policy '%s'", self.default)
 
     def is_drawn(self, policy: NamedPolicy, max_depth: int | None) -> bool:
         """Toss the coin for a text that arrives."""
@@ -130,6 +158,7 @@ class Audits:
             "texts are probably not like the calibration texts: calibrate again",
             *(name, monitor.differing, monitor.texts, 100 * monitor.limit),
         )
+        self._choose_default()
         self.save()
 
     # ---- state ------------------------------------------------------------------------------------------------------

@@ -50,6 +50,12 @@ class Metrics:
         self.guarantee_limit = self._gauge("guarantee_limit", "The risk that is guaranteed.", "policy")
         self.guarantee_broken = self._gauge("guarantee_broken", "1 if the risk is above it.", "policy")
         self.worker_restarts = self._counter("worker_restarts", "Model processes that died, and were replaced.")
+        self.steps_back = self._gauge("steps_back", "How many times the default policy became more cautious.")
+        statistic = ("policy", "statistic")
+        self.live_mean = self._gauge("live_mean", "Mean over the last window of texts.", *statistic)
+        self.calibration_mean = self._gauge("calibration_mean", "Mean over the calibration texts.", *statistic)
+        self.shift_distance = self._gauge("shift_distance", "Largest difference of cumulative shares.", *statistic)
+        self.shifted = self._gauge("shifted", "1 if texts differ significantly from the calibration texts.", "policy")
         self.build_info = self._gauge("build_info", "What is served.", "model", "runtime", "version")
 
     def _counter(self, name: str, about: str, *labels: str) -> Counter:

@@ -32,6 +32,7 @@ OPERATIONS = {
     "/info": "Model, exits, policies and limits.",
     "/metrics": "Metrics in the format of Prometheus.",
     "/v1/models": "The model, and the model with each policy.",
+    "/v1/status": "What the server has done since it started, and what audits found of its guarantees.",
     "/v1/policies": "The policies and their guarantees.",
     "/v2": "The server, as the Open Inference Protocol describes it.",
     "/v2/health/live": "Whether the model still makes calls that end.",

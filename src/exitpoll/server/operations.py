@@ -9,17 +9,22 @@ from prometheus_client import CONTENT_TYPE_LATEST
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 
+from exitpoll.decide.certificate import FULL_MODEL
+from exitpoll.decide.policy import Policy
 from exitpoll.errors import InputError
 from exitpoll.server.inputs import policy_in_name
 from exitpoll.server.metrics import Metrics
 from exitpoll.server.open_inference import model_metadata, server_metadata
 from exitpoll.server.openapi import document
+from exitpoll.server.pages import PAGES, page
 from exitpoll.server.policies import DEFAULT
 from exitpoll.server.refusals import RefusalError, invalid, unavailable
 from exitpoll.server.service import Service
+from exitpoll.server.status import status
 
 Handle = Callable[[Request], Awaitable[Response]]
-OPEN = ("/health", "/health/live", "/health/ready", "/ping", "/v2/health/live", "/v2/health/ready")  # without a key
+PROBES = ("/health", "/health/live", "/health/ready", "/ping", "/v2/health/live", "/v2/health/ready")
+OPEN = (*PROBES, *PAGES)  # without a key
 
 
 def routes(service: Service) -> dict[str, tuple[str, Handle]]:
@@ -33,6 +38,7 @@ def routes(service: Service) -> dict[str, tuple[str, Handle]]:
     """
     live, ready = _probe(service, ready=False), _probe(service, ready=True)
     return {
+        **{path: ("GET", _page(service, path)) for path in PAGES},
         "/health": ("GET", ready),
         "/health/live": ("GET", live),
         "/health/ready": ("GET", ready),
@@ -41,6 +47,7 @@ def routes(service: Service) -> dict[str, tuple[str, Handle]]:
         "/metrics": ("GET", _metrics(service.metrics)),
         "/openapi.json": ("GET", _json(lambda request: document(service))),
         "/v1/models": ("GET", _json(lambda request: models(service))),
+        "/v1/status": ("GET", _json(lambda request: status(service))),
         "/v1/policies": ("GET", _json(lambda request: policies(service))),
         "/v1/policies/reload": ("POST", _json(lambda request: reload(service))),
         "/v2": ("GET", _json(lambda request: server_metadata())),
@@ -61,6 +68,15 @@ def _json(content: Callable[[Request], Any]) -> Handle:
 
     async def handle(request: Request) -> Response:
         return JSONResponse(content(request))
+
+    return handle
+
+
+def _page(service: Service, path: str) -> Handle:
+    """Return the handler of a page, or of a file that belongs to it."""
+
+    async def handle(request: Request) -> Response:
+        return page(service, path)
 
     return handle
 
@@ -125,17 +141,35 @@ def info(service: Service) -> dict[str, Any]:
 
 def policies(service: Service) -> dict[str, Any]:
     """Describe the policies."""
+    certificates = [named.policy.certificate for named in service.policies.values()]
+    guarantees = [certificate.guarantee for certificate in certificates if certificate is not None]
+    of_full = 0.0 if all(one is None or one.reference == FULL_MODEL for one in guarantees) else None
     rows = [
         {
             "name": named.name,
             "policy": named.policy.name,
             "exits_early": named.policy.threshold is not None,
             "guarantee": named.guarantee,
-            "speedup": None if named.policy.certificate is None else named.policy.certificate.speedup,
+            **_figures(named.policy, of_full),
         }
         for named in service.policies.values()
     ]
     return {"default": DEFAULT, "policies": rows}
+
+
+def _figures(policy: Policy, of_full: float | None) -> dict[str, float | None]:
+    """Return how fast a policy is and how often its answers differ, as calibration found; with bound and limit."""
+    certificate = policy.certificate
+    guarantee = None if certificate is None else certificate.guarantee
+    unknown: dict[str, float | None] = dict.fromkeys(("speedup", "measured", "bound", "limit"))
+    if policy.threshold is None and policy.max_depth is None:
+        return unknown | {"speedup": 1.0, "measured": of_full}
+    if certificate is None:
+        return unknown
+    if guarantee is None or guarantee.risk != "disagreement":
+        return unknown | {"speedup": certificate.speedup}
+    figures = {"measured": certificate.measured, "bound": certificate.bound, "limit": guarantee.at_most}
+    return {"speedup": certificate.speedup, **figures}
 
 
 def reload(service: Service) -> dict[str, Any]:

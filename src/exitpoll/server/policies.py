@@ -1,4 +1,4 @@
-"""The policies of a server by name: policy.json, those in policies/, and `full`, which never exits early."""
+"""The policies of a server by name: policy.json and more cautious ones, those in policies/, and `full`."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from exitpoll.engine.runtime import LoadedModel
 from exitpoll.errors import InputError
 from exitpoll.models.folder import POLICY
 
-DEFAULT, FULL = "default", "full"
+DEFAULT, FULL, CAUTIOUS = "default", "full", "cautious-"
 FOLDER = "policies"  # in the model folder
 MOST = 32  # policies; each has series of metrics
 NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
@@ -39,6 +39,8 @@ Policies = Mapping[str, NamedPolicy]
 def load_policies(model: LoadedModel, folder: Path | None, default: Policy | None = None) -> Policies:
     """Load the policies of a model, and check that they fit it.
 
+    Those that were certified with the default policy, and are more cautious, are called cautious-1, cautious-2, ….
+
     Args:
         model: The model.
         folder: The folder with policy.json and policies/; None for a model that has none.
@@ -48,10 +50,12 @@ def load_policies(model: LoadedModel, folder: Path | None, default: Policy | Non
         The policies by name.
     """
     never = Policy(problem_type=model.runtime.problem_type)
-    found = {DEFAULT: default or never, FULL: never}
+    if default is None:
+        has_own = folder is not None and (folder / POLICY).exists()
+        default = Policy.load(folder / POLICY) if folder is not None and has_own else never
+    cautious = {f"{CAUTIOUS}{number}": policy for number, policy in enumerate(default.more_cautious, start=1)}
+    found = {DEFAULT: default, **cautious, FULL: never}
     if folder is not None:
-        if default is None and (folder / POLICY).exists():
-            found[DEFAULT] = Policy.load(folder / POLICY)
         for path in sorted((folder / FOLDER).glob("*.json")):
             if path.stem in found or not NAME.fullmatch(path.stem):
                 raise InputError(f"'{path}': a policy may not be called '{path.stem}'; rename the file")
@@ -61,3 +65,8 @@ def load_policies(model: LoadedModel, folder: Path | None, default: Policy | Non
     for policy in found.values():
         Engine(model, policy)  # refuses a policy of another model, or one whose exits the model does not have
     return {name: NamedPolicy(name, policy) for name, policy in found.items()}
+
+
+def steps_back(policies: Policies) -> list[str]:
+    """Return the policies that the default steps back along when guarantees break, the full model last."""
+    return [DEFAULT, *(name for name in policies if name.startswith(CAUTIOUS)), FULL]

@@ -6,7 +6,7 @@ import asyncio
 import time
 from collections.abc import Awaitable, Callable, MutableMapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
@@ -26,8 +26,11 @@ from exitpoll.server.metrics import OTHER, Metrics
 from exitpoll.server.model_thread import TIME_OVER, Job, Result, deliver_to, post_to
 from exitpoll.server.policies import DEFAULT, NamedPolicy, Policies, load_policies
 from exitpoll.server.refusals import RefusalError, backend, invalid, overloaded, too_large, unavailable
+from exitpoll.server.requests import Ask, Running
 from exitpoll.server.runner import runner_for
 from exitpoll.server.settings import ServerSettings
+from exitpoll.server.shifts import Shifts
+from exitpoll.server.tracing import Tracing
 from exitpoll.server.worker_pool import without_weights
 
 GRACE = 0.1  # seconds in which the model thread may say itself that time is over
@@ -35,39 +38,6 @@ INLINE = 10_000  # characters that are tokenized at once; more are tokenized in 
 PROBE = "a " * 20_000  # a text that is longer than any model reads
 
 Receive = Callable[[], Awaitable[MutableMapping[str, Any]]]
-
-
-@dataclass(frozen=True)
-class Ask:
-    """What a request asks for, in whatever dialect."""
-
-    texts: Sequence[object]  # texts or pairs, unchecked
-    policy: str | None = None
-    max_depth: int | None = None
-    explain: bool = False
-    timeout: float | None = None  # seconds
-    truncate: bool = True  # whether texts longer than the model reads are cut, or refused
-
-
-@dataclass
-class Running:
-    """A request under way."""
-
-    job: Job
-    results: asyncio.Queue
-    policy: NamedPolicy
-    max_depth: int | None
-    texts: list[Text]
-    lengths: list[int]
-    tokenize_seconds: float
-    layer_tokens: list[int]  # that every text counts for while it is under way
-    open: set[int] = field(default_factory=set)  # indices of texts under way
-    audited: set[int] = field(default_factory=set)  # indices of texts that will also run to full depth
-
-    @property
-    def guarantee(self) -> str | None:
-        """The guarantee that holds for its answers; none for a depth that the policy was not calibrated for."""
-        return self.policy.guarantee if self.max_depth is None else None
 
 
 class Service:
@@ -82,6 +52,7 @@ class Service:
         settings: ServerSettings | None = None,
         costs: CallCosts = USUAL,
         name: str = "model",
+        tracing: Tracing | None = None,
     ) -> None:
         """Prepare a service.
 
@@ -92,8 +63,9 @@ class Service:
             settings: Its limits.
             costs: What calls of the model cost.
             name: The name of the model for clients.
+            tracing: Where spans go.
         """
-        self.settings = settings or ServerSettings()
+        self.settings, self.tracing = settings or ServerSettings(), tracing or Tracing()
         self.model = without_weights(model) if self.settings.workers else model
         self.name, self.folder, self.given = name, folder, policy
         self.policies: Policies = self._load_policies()
@@ -101,7 +73,9 @@ class Service:
         self.max_tokens = self._longest()
         self.metrics = Metrics(self.layers, model.runtime.exit_layers)
         self.runner = runner_for(self.model, costs, self.settings, self.metrics, self._on_step)
-        self.audits = Audits(self.settings.audit, self.runner, self.metrics, self.policies, self.settings.audit_state)
+        of_audits = self.settings.audit, self.runner, self.metrics, self.policies, self.settings.audit_state
+        self.audits = Audits(*of_audits, step_back=self.settings.step_back)
+        self.shifts = Shifts(self.metrics, self.policies)
         self.is_leaving = self.is_draining = False  # not ready any more; refuses new requests
         self.work = self.texts_under_way = 0  # layer-tokens, texts
         self._rate = 0.0  # layer-tokens a second, of late
@@ -122,6 +96,7 @@ class Service:
         """End the threads and processes."""
         self.runner.stop()
         self.audits.save()
+        self.tracing.stop()
         self._tokenizer_thread.shutdown(wait=False)
 
     @property
@@ -143,6 +118,7 @@ class Service:
         loaded = self._load_policies()
         before, self.policies = self.policies, loaded
         self.audits.watch(loaded)
+        self.shifts.watch(loaded)
         for named in before.values():
             self.runner.forget(named.policy)
         return loaded
@@ -159,7 +135,9 @@ class Service:
     def policy_named(self, name: str | None) -> NamedPolicy:
         """Return a policy, or refuse its name; without a name the default, or under load that of the brownout."""
         if name is None:
-            name = self.settings.brownout_policy if self.work > self.settings.brownout_work else DEFAULT
+            name = self.audits.default
+            if name == DEFAULT and self.work > self.settings.brownout_work:
+                name = self.settings.brownout_policy
         named = self.policies.get(name or DEFAULT)
         if named is None:
             known = ", ".join(sorted(self.policies))
@@ -216,6 +194,7 @@ class Service:
         seconds = time.perf_counter() - before
         running = Running(job, results, named, ask.max_depth, texts, lengths, seconds, work, set(range(len(texts))))
         running.audited = {index for index in running.open if self.audits.is_drawn(named, ask.max_depth)}
+        running.is_broken, running.trace = self.audits.is_broken(named.name), self.tracing.current()
         self.metrics.tokenize_seconds.observe(seconds)
         self._count_under_way(sum(work), len(texts))
         self.runner.submit(job)
@@ -275,6 +254,7 @@ class Service:
             result: What became of it.
         """
         running.open.discard(result.index)
+        self.tracing.text(running, result)
         self._count_under_way(-running.layer_tokens[result.index], -1)
         prediction = result.prediction
         if prediction is None:
@@ -283,6 +263,8 @@ class Service:
         self.metrics.count_texts(running.policy.name, "answered")
         seconds = result.queue_seconds, result.model_seconds
         self.metrics.count_answer(prediction.depth, prediction.tokens, *seconds)
+        if running.max_depth is None:
+            self.shifts.count(running.policy.name, prediction)
         if result.index in running.audited:
             alone = pick(running.job.tokens, np.array([result.index]))
             self.audits.answered(running.policy.name, alone, prediction, post_to(asyncio.get_running_loop()))

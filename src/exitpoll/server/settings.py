@@ -32,6 +32,7 @@ class ServerSettings:
         protect_metrics: Whether metrics need the key too.
         audit: The share of texts that also run to full depth, to watch the guarantee; 0 for none.
         audit_state: The file that keeps the counts of these texts over restarts.
+        step_back: Whether the default becomes a more cautious policy when audits find its guarantee broken.
         brownout: A policy with a guarantee, and the share of `max_queue` above which requests that name no policy get
             it: "fast@0.8".
         workers: How many processes run the model, each with a copy of it; 0 runs it in a thread of this process.
@@ -54,6 +55,7 @@ class ServerSettings:
     brownout: str | None = None
     workers: int = 0
     header_timeout: float = 10.0
+    step_back: bool = False
 
     def __post_init__(self) -> None:
         """Check the numbers."""
@@ -66,6 +68,8 @@ class ServerSettings:
                 raise InputError(f"{name} must be above 0", options=[name])
         if self.workers > MOST_WORKERS:
             raise InputError(f"workers {self.workers} must be at most {MOST_WORKERS}", options=["workers"])
+        if self.step_back and not self.audit:
+            raise InputError("step_back needs audits, which find broken guarantees: set audit", options=["audit"])
         if self.audit > 1:
             raise InputError(f"audit {self.audit:g} is a share of texts: at most 1", options=["audit"])
         if self.api_key is not None and (not self.api_key.strip() or not self.api_key.isascii()):

@@ -46,6 +46,8 @@ def serve(
     audit: Annotated[float, IN_SERVER] = 0.0,
     audit_state: Annotated[Path | None, IN_SERVER] = None,
     brownout: Annotated[str | None, IN_SERVER] = None,
+    step_back: Annotated[bool, IN_SERVER] = False,
+    traces: Annotated[bool, IN_SERVER] = False,
 ) -> None:
     """Answer requests over HTTP: every text when it exits.
 
@@ -80,6 +82,9 @@ def serve(
         audit_state: The file that keeps the counts of these texts over restarts.
         brownout: A policy with a guarantee, and the share of --max-queue above which requests that name no policy get
             it: fast@0.8.
+        step_back: When audits find the guarantee broken, answer requests that name no policy by the next more cautious
+            policy that calibration certified, and at last by the full model.
+        traces: Send a span for every request and text to a collector, as the environment variables OTEL_… say.
     """
     check_installed(("starlette", "uvicorn", "prometheus_client"), "serve", "server")
     from exitpoll.decide.policy import Policy
@@ -88,8 +93,10 @@ def serve(
     from exitpoll.server.run import listen, serve_forever
     from exitpoll.server.service import Service
     from exitpoll.server.settings import ServerSettings
+    from exitpoll.server.tracing import Tracing
     from exitpoll.server.worker_pool import default_workers
 
+    tracing = Tracing.by_environment() if traces else None
     settings = ServerSettings(
         max_body_bytes,
         max_texts,
@@ -107,6 +114,7 @@ def serve(
         brownout,
         default_workers() if workers is None else workers,
         header_timeout,
+        step_back,
     )
     quieten_transformers()
     chosen = None if policy is None else Policy.load(policy)
@@ -122,6 +130,7 @@ def serve(
         settings=settings,
         costs=engine.costs,
         name=name or Path(model).resolve().name,
+        tracing=tracing,
     )
     words = ", ".join(service.policies)
     if check:
