@@ -12,7 +12,15 @@ from hypothesis import strategies as st
 from exitpoll.decide.calibrate import calibrate
 from exitpoll.decide.decisions import Decisions
 from exitpoll.decide.evaluate import evaluate
-from exitpoll.decide.shift import FALSE_ALARMS, Histogram, Profile, ProfileCounter, critical_distance, sureness
+from exitpoll.decide.shift import (
+    FALSE_ALARMS,
+    Histogram,
+    Profile,
+    ProfileCounter,
+    ShiftWatch,
+    critical_distance,
+    sureness,
+)
 from exitpoll.decide.trace import Trace
 from exitpoll.errors import InputError
 
@@ -184,3 +192,23 @@ def test_counters_of_parts_add_up_to_that_of_the_whole():
         merged.merge(json.loads(json.dumps(counter.to_dict())))
     assert merged.shift() is not None
     assert str(merged.shift()) == str(whole.shift())
+
+
+class TestWatch:
+    """Window by window, for ever: alike texts raise no alarm, others do in the first window."""
+
+    @staticmethod
+    def watch(seed, shares, windows):
+        watch = ShiftWatch(Profile({1: 500, 2: 300, 4: 200}), window=100)
+        for depth in np.random.default_rng(seed).choice([1, 2, 4], size=100 * windows, p=shares).tolist():
+            watch.add(depth, 0.5, 3)
+        assert watch.windows == windows
+        return watch.shift
+
+    def test_alike_texts(self):
+        assert not any(self.watch(seed, [0.5, 0.3, 0.2], windows=10) for seed in range(50))
+
+    def test_others(self):
+        shift = self.watch(0, [0.1, 0.2, 0.7], windows=3)
+        assert shift.texts == 100
+        assert [difference.name for difference in shift.differences] == ["depth"]
