@@ -3,8 +3,8 @@
 python scripts/kill_ranks.py [--kills 10] [--out benchmarks/results/killed_ranks.json]
 
 Every kill is of a new training of a tiny model: kill -9 of a random process after a random step, then --resume. It
-fails if the launcher returned 0 or took more than 60 s to end, if a process was left, or if a loss differs from those of
-an undisturbed training.
+fails if the launcher returned 0 or took more than 60 s to end, if a process was left, or if a loss differs from
+those of an undisturbed training.
 """
 
 from __future__ import annotations
