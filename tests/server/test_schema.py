@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from urllib.parse import quote
+
 import pytest
 
 pytest.importorskip("schemathesis", reason="schemathesis is not installed")
@@ -9,7 +11,6 @@ pytest.importorskip("prometheus_client", reason="the extra server is not install
 
 import schemathesis
 from hypothesis import HealthCheck, Phase, given, settings
-from hypothesis import strategies as st
 from schemathesis import GenerationMode
 
 from exitpoll.server.app import PREDICTING, STREAM
@@ -29,10 +30,10 @@ def test_requests_made_from_the_document(serving, path, mode):
         documented = {int(code) for code in document["paths"][path]["post"]["responses"]}
 
         @settings(max_examples=CASES, deadline=None, phases=[Phase.generate], suppress_health_check=list(HealthCheck))
-        @given(case=operation.as_strategy(generation_mode=mode), known=st.booleans())
-        def ask(case, known):
-            names = {"name": "m"} if known or not case.path_parameters else case.path_parameters
-            target = path.format(**names) if "{" in path else path
+        @given(case=operation.as_strategy(generation_mode=mode))
+        def ask(case):
+            names = {name: quote(str(value), safe="") for name, value in (case.path_parameters or {}).items()}
+            target = path.format(**names)
             response = client.post(target, json=case.body) if not isinstance(case.body, bytes) else None
             if response is None:
                 return
