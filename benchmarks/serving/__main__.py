@@ -72,7 +72,8 @@ class Comparison:
 
     def capacity(self, name: str, limit_ms: float, first: float) -> Measured:
         """Find the capacity of a server, with all attempts and the CPU time of a request there."""
-        server, attempts = self.servers[name], []
+        server = self.servers[name]
+        attempts: list[Measured] = []
         with running(server, self.cores[0]) as process:
             load = self.load(server, process.port)
             load.one_by_one(30)  # warm up
@@ -149,10 +150,12 @@ def write_full_graph(model: str, work: Path, *, classifier: bool) -> None:
     """Write the full model as one ONNX graph with its tokenizer; for Infinity, as a classifier of the same size."""
     from transformers import AutoModelForSequenceClassification, PreTrainedTokenizerBase
 
+    from exitpoll.engine.torch_runtime import TorchRuntime
     from exitpoll.export.graphs import translate_whole
     from exitpoll.models.tokenizer import load_tokenizer
 
     loaded = load_model(model)
+    assert isinstance(loaded.runtime, TorchRuntime)
     network, tokenizer = loaded.runtime.model, load_tokenizer(model)
     assert isinstance(tokenizer, PreTrainedTokenizerBase)
     names = list(loaded.tokenize(Texts(["a"])))
