@@ -240,7 +240,7 @@ def test_processes_killed_under_load_lose_nothing(processes, folder):
 
 
 def test_a_process_whose_call_hangs_is_replaced(processes):
-    with processes(workers=1, stall_timeout=0.3) as client:
+    with processes(workers=1, stall_timeout=1.5) as client:
         rows = post(client, "a", "hangs").json()["predictions"]
         assert [row["label"] for row in rows] == ["yes", None]
         assert "hung" in rows[1]["error"]
