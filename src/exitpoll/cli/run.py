@@ -44,7 +44,8 @@ def run(words: Sequence[str], interrupts: Interrupts) -> None:
     except (CycloptsError, OSError) as error:
         fail(str(error), 2)
     except Exception as error:
-        sys.stderr = sys.__stderr__  # also in a process that otherwise leaves it to another to print
+        if not is_first():
+            sys.stderr = sys.__stderr__  # in a process that otherwise leaves it to another to print
         if "EXITPOLL_TRACEBACK" in os.environ:
             raise
         fail(f"unexpected {type(error).__name__}: {error} (EXITPOLL_TRACEBACK=1 shows where)", 2)
