@@ -74,7 +74,7 @@ BAD_BODIES = [
     (b'{"text": "a", "policy": "slow"}', 422, "there is no policy 'slow'; the policies are: default, fast, full"),
     (b'{"text": "a", "top_k": 0}', 422, "top_k must be at least 1"),
     (b'{"text": "a", "top_k": 1.5}', 422, "top_k must be an integer, not 1.5"),
-    (b'{"text": "a", "timeout_ms": -1}', 422, "the timeout must be above 0"),
+    (b'{"text": "a", "timeout_ms": -1}', 422, "the timeout must be from 0.001 ms"),
     (b'{"text": "a", "stream": true, "n": 1}', 422, "unknown fields: n, stream"),
 ]
 

@@ -29,7 +29,13 @@ def test_requests_made_from_the_document(serving, path, mode):
         operation = schema[path]["POST"]
         documented = {int(code) for code in document["paths"][path]["post"]["responses"]}
 
-        @settings(max_examples=CASES, deadline=None, phases=[Phase.generate], suppress_health_check=list(HealthCheck))
+        @settings(
+            max_examples=CASES,
+            deadline=None,
+            derandomize=True,  # the soak draws others
+            phases=[Phase.generate],
+            suppress_health_check=list(HealthCheck),
+        )
         @given(case=operation.as_strategy(generation_mode=mode))
         def ask(case):
             names = {name: quote(str(value), safe="") for name, value in (case.path_parameters or {}).items()}
@@ -41,9 +47,9 @@ def test_requests_made_from_the_document(serving, path, mode):
             timeout = case.body.get("timeout_ms") if isinstance(case.body, dict) else None
             assert response.status_code < 500 or (response.status_code == 504 and timeout)
             if mode is GenerationMode.POSITIVE and not path.startswith("/v2"):  # whose shape must fit its data
-                assert response.status_code in (200, 404, 504)
+                assert response.status_code in (200, 404, 504), (case.body, response.text)
             if mode is GenerationMode.NEGATIVE:
-                assert response.status_code >= 400, (case.body, case.headers, case.query, case.meta)
+                assert response.status_code >= 400, case.body
 
         ask()
         assert client.get("/health").status_code == 200

@@ -16,6 +16,7 @@ from exitpoll.server.refusals import RefusalError, invalid
 from exitpoll.server.service import Ask, Running, Service
 
 FUNCTIONS = ("softmax", "sigmoid", "none")
+SHORTEST, LONGEST = 1e-6, 1e6  # seconds of a timeout
 
 
 @dataclass(frozen=True)
@@ -50,8 +51,8 @@ def timeout_of(incoming: Incoming, milliseconds: float | None = None) -> float |
         except ValueError as error:
             raise invalid(f"X-Request-Timeout-Seconds must be a number, not {header!r:.40}") from error
     for seconds in given:
-        if not 0 < seconds < float("inf"):
-            raise invalid("the timeout must be above 0, and finite")
+        if not SHORTEST <= seconds <= LONGEST:
+            raise invalid(f"the timeout must be from {1000 * SHORTEST:g} ms to {LONGEST:.0f} s")
     return min(given, default=None)
 
 

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from exitpoll.server.dialects import LONGEST, SHORTEST
+
 if TYPE_CHECKING:
     from exitpoll.server.service import Service
 
@@ -39,7 +41,7 @@ def _native(service: Service) -> Schema:
         "max_depth": _count(first),
         "top_k": _count(1),
         "explain": _or_null({"type": "boolean"}),
-        "timeout_ms": _or_null({"type": "number", "exclusiveMinimum": 0}),
+        "timeout_ms": _or_null({"type": "number", "minimum": 1000 * SHORTEST, "maximum": 1000 * LONGEST}),
         "truncate": _or_null({"type": "boolean"}),
     }
     either = [
