@@ -278,13 +278,6 @@ def exit_zero() -> str:
     return exit_zero_table(results("experiments", "exit_zero"))
 
 
-def exit_zero_clock() -> str:
-    """Return what an exit before the first layer gains on the clock."""
-    from experiments.exit_zero_clock import table as clock_table
-
-    return clock_table(results("experiments", "exit_zero"))
-
-
 def adopt() -> str:
     """Return what adopt gains on classifiers of plain transformers."""
     from experiments.adopt import table as adopt_table
@@ -409,7 +402,6 @@ BLOCKS: dict[str, Callable[[], str]] = {
     "heads": heads,
     "learned and hybrid": learned_and_hybrid,
     "exit zero": exit_zero,
-    "exit zero clock": exit_zero_clock,
     "guarantee by simulation": guarantee_by_simulation,
     "pooling and learning rate": pooling_and_learning_rate,
     "exits of trec": exits_of_trec,
