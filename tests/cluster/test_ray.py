@@ -199,7 +199,8 @@ def test_a_search_finds_the_same_best_trial(ray_folder, plan, tmp_path):
         with study_executor(cluster, cluster and 2) as options:
             run = plan.run("trec", row, 0)
             found[name] = search(run, row, (1.0, 3.0), tmp_path / name, grid=grid, seeds=(0,), **options)
-    assert found["here"] == found["ray"]
+    # On a cluster no trial is stopped early: here the one that diverges may be, before it fails.
+    assert (found["here"].settings, found["here"].score) == (found["ray"].settings, found["ray"].score)
     times = {path: path.stat().st_mtime_ns for path in (tmp_path / "ray" / "runs").rglob("run.json")}
     again = search(plan.run("trec", row, 0), row, (1.0, 3.0), tmp_path / "ray", grid=grid, seeds=(0,), **options)
     assert again == found["ray"]
