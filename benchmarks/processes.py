@@ -104,19 +104,25 @@ def ratios_of(ways: Mapping[str, Mapping], ratios: Mapping[str, tuple[str, str]]
     return found
 
 
-def main() -> None:
-    """Run the benchmark."""
-    parser = argparse.ArgumentParser(description=__doc__)
+def main(
+    name: str = "processes",
+    about: str | None = __doc__,
+    rows: int = 8192,
+    ways: Mapping[str, Sequence[str]] = WAYS,
+    ratios: Mapping[str, tuple[str, str]] = RATIOS,
+) -> None:
+    """Time some ways to predict a file, and keep their ratios under a name."""
+    parser = argparse.ArgumentParser(description=about)
     parser.add_argument("model")
     parser.add_argument("data", help="a file, or a folder with a test split")
-    parser.add_argument("--rows", type=int, default=8192)
+    parser.add_argument("--rows", type=int, default=rows)
     parser.add_argument("--rounds", type=int, default=3)
     arguments = parser.parse_args()
     texts = list(read_texts(load_model(arguments.model), arguments.data, "test").texts)
-    ways = measure(arguments.model, texts, arguments.rows, arguments.rounds, WAYS)
-    ratios = ratios_of(ways, RATIOS)
-    write_results("processes", {"rows": arguments.rows, "ways": ways, "ratios": ratios})
-    print(json.dumps(ratios, indent=2))
+    timed = measure(arguments.model, texts, arguments.rows, arguments.rounds, ways)
+    found = ratios_of(timed, ratios)
+    write_results(name, {"rows": arguments.rows, "ways": timed, "ratios": found})
+    print(json.dumps(found, indent=2))
 
 
 if __name__ == "__main__":

@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 from exitpoll.decide.certificate import VERSION, Certificate, Source
 from exitpoll.decide.costs import check_layers, columns_of
 from exitpoll.decide.decisions import Decisions, probability_of
+from exitpoll.decide.describe import describe_setting
 from exitpoll.decide.formulas import Opinion
 from exitpoll.decide.metrics import PROBLEM_TYPES, SINGLE_LABEL, predictions
 from exitpoll.decide.settings import Settings, check_threshold
@@ -92,7 +93,7 @@ class Policy:
     def name(self) -> str:
         """Strategy and settings in words, as in "votes (k=0.5)"."""
         known = strategy_named(self.strategy).settings
-        words = [_describe(key, value) for key, value in self.settings.items() if known[key].in_name]
+        words = [describe_setting(key, value) for key, value in self.settings.items() if known[key].in_name]
         return f"{self.strategy} ({', '.join(words)})" if words else self.strategy
 
     @property
@@ -376,7 +377,7 @@ class Policy:
             if values.get("certificate") is not None:
                 values["certificate"] = Certificate.from_dict(values["certificate"])
             policy = cls(**values)
-            assert isinstance(policy.more_cautious, tuple)  # they are made of the file too, and checked by being made
+            _ = policy.more_cautious  # they are made of the file too, and checked by being made
         except InputError as error:
             raise InputError(f"{name}: {error}") from error
         return policy
@@ -397,19 +398,3 @@ def _plain(value: Any) -> Any:
     if isinstance(value, Mapping):
         return {key: _plain(inner) for key, inner in value.items()}
     return [_plain(inner) for inner in value] if isinstance(value, list | tuple) else value
-
-
-def _describe(key: str, value: Any) -> str:
-    """Write a setting for people: k=0.5, temperatures, votes k=0.5 ≥ 1.2."""
-    if key == "policies":
-        return ", ".join(_describe_member(**member) for member in value)
-    if isinstance(value, int | float):
-        return f"{key}={value:g}"
-    return f"{key}={value}" if isinstance(value, str) else key
-
-
-def _describe_member(strategy: str, threshold: float | None = None, settings: Settings | None = None) -> str:
-    """Write a member of a hybrid for people."""
-    sign = "≤" if strategy_named(strategy).falls else "≥"
-    limit = [] if threshold is None else [f"{sign} {threshold:.3g}"]
-    return " ".join([strategy, *(_describe(key, value) for key, value in (settings or {}).items()), *limit])
