@@ -430,7 +430,7 @@ class TestExits:
         with pytest.raises(InputError, match=message):
             calibrate(self.timed(0.5), **{"strategy": "margin"} | goal | given)
 
-    def test_old_traces_are_to_be_recorded_again(self):
+    def test_traces_without_the_time_of_a_head_are_refused(self):
         trace = self.timed(0.5)
         about = {name: value for name, value in trace.about.items() if name != "head_milliseconds"}
         with pytest.raises(InputError, match="record it again"):

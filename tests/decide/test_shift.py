@@ -212,3 +212,18 @@ class TestWatch:
         shift = self.watch(0, [0.1, 0.2, 0.7], windows=3)
         assert shift.texts == 100
         assert [difference.name for difference in shift.differences] == ["depth"]
+
+    @pytest.mark.parametrize(("before", "windows"), [(0, 0), (1, 0), (999, 0), (1500, 0), (500, 1_000_000)])
+    def test_texts_that_never_leave_early(self, before, windows):
+        """They are noticed within 2,000 texts, wherever in a window they begin and however long the server has run."""
+        watch, chance = ShiftWatch(Profile({1: 500, 2: 300, 4: 200})), np.random.default_rng(before)
+        watch.windows = windows
+        for depth in chance.choice([1, 2, 4], size=before, p=[0.5, 0.3, 0.2]).tolist():
+            watch.add(depth, 0.5, 3)
+        assert watch.shift is None
+        texts = 0
+        while watch.shift is None and texts < 2000:
+            watch.add(4, 0.5, 3)
+            texts += 1
+        assert watch.shift is not None
+        assert "depth" in str(watch.shift)

@@ -167,6 +167,18 @@ class Source:
         """Pick what is known of the source from a trace's metadata."""
         return cls(**{name: about[name] for name in _SOURCE_FIELDS if name in about})
 
+    def carried_to(self, fingerprint: str, runtime: str) -> Source:
+        """Return the source of a policy that another runtime takes over, because its logits are the same.
+
+        Args:
+            fingerprint: Of the model there.
+            runtime: Its name.
+
+        Returns:
+            The source, which says where the policy was calibrated.
+        """
+        return replace(self, fingerprint=fingerprint, runtime=runtime, carried_from=self.runtime)
+
     def check_same(self, other: Source) -> None:
         """Refuse another model or runtime, as far as both are known.
 

@@ -100,7 +100,10 @@ class ExitCosts:
         if not all(isinstance(time, int | float) and 1e-9 < time < MOST_MS for time in times):
             raise InputError(f"the times of this trace must be milliseconds above 0, and are {times}")
         if head is None and needs_head:
-            raise InputError("this trace does not say what asking an exit takes: record it again with exitpoll record")
+            raise InputError(
+                "this trace does not say what asking an exit takes: record it again in torch, or let exitpoll export "
+                "--data calibrate; an export that has a policy cannot be timed without it"
+            )
         head = 0.0 if head is None else head
         if not isinstance(head, int | float) or not 0 <= head < MOST_MS:
             raise InputError(f"the time of a head must be milliseconds, 0 or more, and is {head!r:.60}")

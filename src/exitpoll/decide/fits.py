@@ -118,8 +118,8 @@ def value_features(values: NDArray) -> NDArray:
         from the exit before, and the standard deviation of the values so far.
     """
     number, values = exit_numbers(values), values.clip(-LARGEST, LARGEST)
-    mean = values.cumsum(axis=1) / number
-    variance = (values**2).cumsum(axis=1) / number - mean**2
+    away = values - values[:, :1]  # small, so that the variance is no difference of large numbers
+    variance = (away**2).cumsum(axis=1) / number - (away.cumsum(axis=1) / number) ** 2
     told = np.empty((*values.shape, len(VALUE_FEATURES)))
     told[..., 0] = values
     told[..., 1] = values**2

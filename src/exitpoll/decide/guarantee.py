@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from exitpoll.decide.bounds import TESTS
 from exitpoll.decide.certificate import CHANGES, Certificate, Guarantee, Metadata, MoreCautious, Nearest, Source
 from exitpoll.decide.decisions import speedup_at
-from exitpoll.decide.metrics import agreement
+from exitpoll.decide.metrics import agreement, predictions
 from exitpoll.decide.policy import Policy
 from exitpoll.decide.scoring import full_answers
 from exitpoll.decide.strategies import STATIC
@@ -65,6 +65,33 @@ def certify(
             full_score=full_score,
         ),
     )
+
+
+def certify_full_depth(trace: Trace, guarantee: Guarantee) -> Policy:
+    """Test the policy that never exits early, where the answers of all layers may differ from the reference's.
+
+    Args:
+        trace: Texts, with the reference's logits.
+        guarantee: What is to be proven.
+
+    Returns:
+        The policy with its certificate.
+    """
+    test, full = TESTS[guarantee.risk], predictions(np.asarray(trace.logits[:, -1]), trace.problem_type)
+    losses = losses_of(trace, full, full_answers(trace), guarantee)
+    alpha = 1 - guarantee.confidence
+    certificate = Certificate(
+        guarantee,
+        len(trace),
+        1.0,
+        Source.of(trace.about),
+        met=test.p_value(losses, guarantee.at_most, guarantee.confidence) <= alpha,
+        asked=STATIC,
+        test=test.name,
+        measured=round(float(losses.mean()), 6),
+        bound=round(test.upper_bound(losses, guarantee.confidence), 6),
+    )
+    return replace(never_early(trace), certificate=certificate)
 
 
 @dataclass(frozen=True)

@@ -240,18 +240,19 @@ def learned_distance(
     """Learned distance of the value from the last head's; see `formulas.learned_distance`."""
     answer = ops.value(logits)
     value = ops.at_least(-ops.at_least(-answer, -LARGEST), -LARGEST)
-    square = value * value
-    moved = ops.absolute(value - memory["last"]) if "last" in memory else ops.zeros(value)
-    summed = memory["summed"] + value if "summed" in memory else value
-    squares = memory["squares"] + square if "squares" in memory else square
+    first = memory.get("first", value)
+    away = value - first  # small, so that the variance is exact enough where numbers have 32 bits
+    moved = ops.absolute(value - memory["last"]) if "last" in memory else away
+    summed = memory["summed"] + away if "summed" in memory else away
+    squares = memory["squares"] + away * away if "squares" in memory else away * away
     mean = summed / (number + 1.0)
     variance = ops.at_least(squares / (number + 1.0) - mean * mean, SMALLEST)
     of_value, of_square, of_step, of_spread = (float(row) for row in coefficients[number])
     distance = (
         value * of_value
-        + square * of_square
+        + value * value * of_square
         + moved * of_step
         + ops.exp(ops.log(variance) / 2.0) * of_spread
         + float(intercepts[number])
     )
-    return Step(-distance, answer, {"last": value, "summed": summed, "squares": squares})
+    return Step(-distance, answer, {"first": first, "last": value, "summed": summed, "squares": squares})
