@@ -35,6 +35,7 @@ from transformers import (
 
 from exitpoll import Engine, Texts, load_model
 from exitpoll.adoption.adopt import adopt_classifier
+from exitpoll.adoption.outcome import Adapting
 from exitpoll.adoption.settings import AdoptSettings
 from exitpoll.decide.analysis import consistency_oracle
 from exitpoll.engine.record import record_in_memory
@@ -42,6 +43,7 @@ from exitpoll.files import read_json, write_json
 
 RESULTS = Path(__file__).parent / "results" / "adopt.json"
 SEED = 0
+ALL_LAYERS = "all layers run"  # by default, where exits cost more time than they save
 
 Example = tuple[tuple[str, ...], float]  # one text or two, and a class number or a value
 
@@ -192,6 +194,7 @@ def measure(task: Task, name: str, data: Path, models: Path, work: Path, *, adap
         },
         "oracle": adopted.oracle_speedup,
         "runtime": adopted.runtime,
+        "adapting": None if adopted.adapting is None else asdict(adopted.adapting),
         "in_runtimes": [asdict(row) for row in adopted.in_runtimes],
         "gains": [asdict(gain) for gain in adopted.gains],
         "test": {row.runtime: test_in(out, row.runtime, held_out, original) for row in adopted.in_runtimes},
@@ -262,23 +265,44 @@ def table(results: dict[str, Any]) -> str:
         "|---|---|---|---|---|---|---|---|---|",
     ]
     for key, row in results["runs"].items():
-        name, way = key.split(" ")
+        name = key.split(" ")[0]
         chosen = next(entry for entry in row["in_runtimes"] if entry["runtime"] == row["runtime"])
         test = row["test"][row["runtime"]]
         gains = [gain for gain in row["gains"] if gain["runtime"] == row["runtime"]]
         cells = [
             f"{name}: {row['about']}",
-            way,
+            _encoder(row.get("adapting")),
             f"{row['texts']:,}",
             f"{row['minutes']:.1f}",
             f"**{chosen['speedup']:.2f} ×**" if chosen["met"] else "none",
             f"{test['speedup']:.2f} ×, {100 * test['differs']:.1f} %",
             f"{row['oracle']:.1f} ×",
-            " / ".join(f"{gain['total']['value']:.1f} ×" for gain in gains) + f" ({row['runtime']})",
-            " / ".join(f"{gain['by_exits']['value']:.1f} ×" for gain in gains),
+            " / ".join(f"{gain[_total(chosen)]['value']:.1f} ×" for gain in gains) + f" ({row['runtime']})",
+            " / ".join(f"{gain['by_exits']['value']:.1f} ×" for gain in gains)
+            if has_exits(chosen)
+            else "all layers run",
         ]
         lines.append("| " + " | ".join(cells) + " |")
     return "\n".join(lines)
+
+
+def has_exits(chosen: dict[str, Any]) -> bool:
+    """Return whether texts exit early in the default runtime."""
+    return bool(chosen.get("exits", True))
+
+
+def _total(chosen: dict[str, Any]) -> str:
+    """Return the name of the gain over plain transformers of what runs by default."""
+    return "total" if has_exits(chosen) else "without_exits"
+
+
+def _encoder(adapting: dict[str, float] | None) -> str:
+    """Say whether the encoder was trained too, and what that gained on the texts that choose."""
+    if adapting is None:
+        return "frozen"
+    kept = "" if Adapting(**adapting).pays else ", not kept"
+    changed = f"{100 * adapting['changed']:.1f} % of answers at full depth changed{kept}"
+    return f"trained too: {adapting['adapted']:.2f} × against {adapting['frozen']:.2f} × frozen, {changed}"
 
 
 def short_table(results: dict[str, Any]) -> str:
@@ -299,8 +323,10 @@ def short_table(results: dict[str, Any]) -> str:
             f"{row['minutes']:.0f}",
             f"{chosen['speedup']:.1f} ×",
             f"{100 * row['test'][row['runtime']]['differs']:.1f} %",
-            " / ".join(f"**{gain['by_exits']['value']:.1f} ×**{_spread(gain['by_exits'])}" for gain in gains),
-            " / ".join(f"{gain['total']['value']:.1f} ×{_spread(gain['total'])}" for gain in gains),
+            " / ".join(f"**{gain['by_exits']['value']:.1f} ×**{_spread(gain['by_exits'])}" for gain in gains)
+            if has_exits(chosen)
+            else ALL_LAYERS,
+            " / ".join(f"{gain[_total(chosen)]['value']:.1f} ×{_spread(gain[_total(chosen)])}" for gain in gains),
         ]
         lines.append("| " + " | ".join(cells) + " |")
     return "\n".join(lines)

@@ -2,8 +2,8 @@
 
     python experiments/exit_zero_clock.py WORK trec=trec-model,trec-data mrpc=…
 
-Adds exit 0, with n-grams, to trained models, calibrates both for at most 2 % of answers that differ from the full
-model's, exports them, and times them in turn on one thread. WORK keeps the models. Adds to
+Adds exit 0, with n-grams, to trained models, exports both, calibrates them for at most 2 % of answers that differ from
+the full model's, with exits chosen by the clock, and times them in turn on one thread. WORK keeps the models. Adds to
 experiments/results/exit_zero.json.
 """
 
@@ -47,7 +47,7 @@ def export(model: Path, splits: Splits, out: Path, runtime: str) -> Path:
 
         def policy_for(loaded: LoadedModel) -> Policy:
             trace = record_in_memory(loaded, splits.calibration, about=about)
-            return calibrate(trace, max_disagreement=MAX_DISAGREEMENT)
+            return calibrate(trace, max_disagreement=MAX_DISAGREEMENT, exits="auto")
 
         export_model(model, out, int8=runtime == "onnx-int8", texts=splits.calibration, policy_for=policy_for)
     assert (out / POLICY).exists()

@@ -17,6 +17,7 @@ from exitpoll.models.losses import (
     REGRESSION,
     closest_earlier,
     cross_entropies,
+    distillation,
     diversity,
     ensemble,
     exit_losses,
@@ -261,6 +262,38 @@ class TestSelfDistillation:
     def test_refuses_a_temperature_of_zero(self):
         with pytest.raises(InputError, match="temperature 0 must be above 0"):
             self_distillation(LOGITS, temperature=0)
+
+
+class TestDistillation:
+    TEACHER = torch.tensor([HALF_FIRST, HALF_FIRST], dtype=torch.float64).log()
+
+    def test_by_hand(self):
+        # The second head of the first text and the first of the second differ from the teacher, by 1/4 ln 2.
+        assert in_ln2(distillation(LOGITS, self.TEACHER)) == pytest.approx(0.25)
+
+    def test_the_last_head_may_weigh_more(self):
+        others = self.TEACHER.roll(1, dims=1)  # (1/4, 1/2, 1/4): the last heads of both texts differ, and one below
+        assert in_ln2(distillation(LOGITS, others)) == pytest.approx((2 * 1 / 4 + 2 * 1 / 4) / 2)
+        assert in_ln2(distillation(LOGITS, others, last=3.0)) == pytest.approx((2 * 1 / 4 + 2 * 3 / 4) / 2)
+
+    def test_temperature_by_hand(self):
+        high, low = math.sqrt(2) / (2 + math.sqrt(2)), 1 / (2 + math.sqrt(2))
+        expected = 4 * (high - low) * math.log(high / low)
+        assert distillation(LOGITS, self.TEACHER, temperature=2).item() == pytest.approx(expected)
+
+    def test_several_labels_by_hand(self):
+        logits, teacher = torch.tensor([[[-math.log(3), 0.0]]]), torch.tensor([[0.0, 0.0]])  # 1/4, 1/2; 1/2, 1/2
+        expected = (1 / 2 * math.log(2) + 1 / 2 * math.log(2 / 3)) / 2
+        assert distillation(logits, teacher, problem_type=MULTI_LABEL).item() == pytest.approx(expected)
+
+    def test_values_by_hand(self):
+        values = torch.tensor([[[1.0], [4.0], [2.0]]])
+        assert distillation(values, torch.tensor([[3.0]]), last=2.0, problem_type=REGRESSION).item() == 4 + 1 + 2
+
+    def test_teaches_all_heads(self):
+        logits = LOGITS.clone().requires_grad_()
+        distillation(logits, self.TEACHER.roll(1, dims=1)).backward()
+        assert (logits.grad.abs().sum(dim=(0, 2)) > 0).all()
 
 
 OBJECTIVES = {

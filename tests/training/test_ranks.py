@@ -11,14 +11,15 @@ from pathlib import Path
 
 import pytest
 import torch
+from accelerate.state import AcceleratorState
 from safetensors.torch import load_file
 
 from exitpoll import InputError
 from exitpoll.files import read_json
-from exitpoll.training import ranks, stages
+from exitpoll.training import ranks
 from exitpoll.training.work import _check_same
 from tests.tiny import write_toy_folder
-from tests.training.worker import SETTINGS, train_tiny
+from tests.training.worker import train_tiny
 
 ROOT = Path(__file__).parents[2]
 WORKER = str(Path(__file__).with_name("worker.py"))
@@ -30,9 +31,15 @@ ENVIRONMENT = os.environ | {
 }
 
 
-def launch(*arguments):
-    command = [*TORCHRUN, *map(str, arguments)]
-    return subprocess.run(command, env=ENVIRONMENT, capture_output=True, text=True, timeout=120)
+ACCELERATE = [
+    *(sys.executable, "-m", "accelerate.commands.launch", "--multi_gpu", "--num_processes", "2", "--num_machines", "1"),
+    *("--mixed_precision", "no", "--dynamo_backend", "no", "--main_process_port", "0"),
+]
+
+
+def launch(*arguments, launcher=TORCHRUN):
+    command = [*launcher, *map(str, arguments)]
+    return subprocess.run(command, env=ENVIRONMENT, capture_output=True, text=True, timeout=300)
 
 
 def journal_of(folder):
@@ -63,6 +70,14 @@ def test_two_processes_train_as_one_does(encoder_folder, together, tmp_path):
     assert scores == pytest.approx(alone.test_scores)
 
 
+def test_accelerate_launch_trains_as_torchrun_does(encoder_folder, together, tmp_path):
+    folder, _, _ = together
+    result = launch(WORKER, encoder_folder, tmp_path / "m", tmp_path, launcher=ACCELERATE)
+    assert result.returncode == 0, result.stderr
+    assert (tmp_path / "m" / "training.jsonl").read_text() == (folder / "training.jsonl").read_text()
+    assert all((tmp_path / f"writes-{rank}.json").exists() for rank in (0, 1))  # there were two
+
+
 def test_the_first_process_alone_makes_folders_writes_the_journal_and_publishes(together):
     folder, notes, printed = together
     first, second = (json.loads((notes / f"writes-{rank}.json").read_text()) for rank in (0, 1))
@@ -78,12 +93,13 @@ def test_the_first_process_alone_makes_folders_writes_the_journal_and_publishes(
 
 
 def test_kills_end_all_processes_and_resume_to_the_same_weights(encoder_folder, together, tmp_path):
-    """Kill -9 the first process, then the second, at other steps."""
+    """Kill -9 the first process in the first stage, then the second process in the second stage."""
     folder, _, _ = together
-    for kill, resume in (("0:5", []), ("1:9", ["--resume"])):
+    for kill, resume in (("0:1:5", []), ("1:2:9", ["--resume"])):
         started = time.monotonic()
         result = launch(WORKER, encoder_folder, tmp_path / "m", tmp_path, *resume, "--kill", kill)
         assert result.returncode != 0
+        assert (tmp_path / "killed").read_text() == kill.split(":", 1)[1]
         assert time.monotonic() - started < 60
         assert not (tmp_path / "m").exists()
         for rank in (0, 1):
@@ -110,6 +126,15 @@ def test_an_error_is_printed_once():
     result = launch("-m", "exitpoll", "train", "--epochs", "1.5")
     assert result.returncode != 0
     assert result.stderr.count("exitpoll: ") == 1
+
+
+FSDP = {
+    "ACCELERATE_USE_FSDP": "true",
+    "FSDP_VERSION": "2",
+    "FSDP_RESHARD_AFTER_FORWARD": "false",
+    "FSDP_AUTO_WRAP_POLICY": "SIZE_BASED_WRAP",
+    "FSDP_MIN_NUM_PARAMS": "1234",
+}
 
 
 class Two:
@@ -142,10 +167,43 @@ def test_a_lost_process_is_named():
         raise RuntimeError("shapes differ")
 
 
-def test_the_precision_of_accelerate_launch_reaches_trainer(monkeypatch, tmp_path):
-    assert stages._arguments(SETTINGS, tmp_path, "mean").mixed_precision == "no"
-    monkeypatch.setenv("ACCELERATE_MIXED_PRECISION", "bf16")
-    assert stages._arguments(SETTINGS, tmp_path, "mean").mixed_precision == "bf16"
+@pytest.fixture
+def accelerate_states(monkeypatch):
+    """What accelerate is set to for every stage of a training: its state, and the FSDP settings that it is given."""
+    found, begin = [], AcceleratorState.__init__
+
+    def note(self, *given, fsdp_plugin=None, **options):
+        begin(self, *given, fsdp_plugin=fsdp_plugin, **options)
+        if "_from_accelerator" in options:
+            found.append((self.mixed_precision, fsdp_plugin))
+
+    monkeypatch.setattr(AcceleratorState, "__init__", note)
+    yield found
+    AcceleratorState._reset_state(reset_partial_state=True)
+
+
+@pytest.mark.parametrize("precision", ["no", "bf16"])
+def test_the_precision_of_accelerate_launch_reaches_accelerate(
+    encoder_folder, monkeypatch, tmp_path, precision, accelerate_states
+):
+    monkeypatch.setenv("ACCELERATE_MIXED_PRECISION", precision)
+    train_tiny(encoder_folder, tmp_path / "m")
+    assert accelerate_states == [(precision, None)] * 2  # two stages
+
+
+def test_the_fsdp_settings_of_accelerate_launch_reach_accelerate(
+    encoder_folder, monkeypatch, tmp_path, accelerate_states
+):
+    """As far as without GPUs, on which alone accelerate shards: the settings that it is given."""
+    for name, value in FSDP.items():
+        monkeypatch.setenv(name, value)
+    train_tiny(encoder_folder, tmp_path / "m")
+    assert len(accelerate_states) == 2
+    for _, plugin in accelerate_states:
+        assert plugin.fsdp_version == 2
+        assert plugin.reshard_after_forward is False
+        assert plugin.auto_wrap_policy.__name__ == "size_based_auto_wrap_policy"
+        assert plugin.min_num_params == 1234
 
 
 def test_sharded_weights_are_gathered(encoder_folder, monkeypatch, tmp_path):

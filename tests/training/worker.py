@@ -1,7 +1,7 @@
 """One of the processes of a tiny training, started by torchrun.
 
-worker.py ENCODER OUT NOTES [--resume] [--kill RANK:STEP]: every process writes its process id into the folder NOTES,
-and which folders and files it made, renamed and wrote.
+worker.py ENCODER OUT NOTES [--resume] [--kill RANK:STAGE:STEP]: every process writes its process id into the folder
+NOTES, and which folders and files it made, renamed and wrote.
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ import json
 import os
 import signal
 import sys
+import time
 from pathlib import Path
 
 import torch
@@ -55,17 +56,29 @@ def watch_writes(folder: Path) -> list[tuple[str, str]]:
     return seen
 
 
-def kill_at(rank: int, step: int, notes: Path) -> None:
-    """Kill one of the processes, as by kill -9, after a step of the first stage that has it."""
+def kill_at(rank: int, stage: int, step: int, notes: Path) -> None:
+    """Kill one of the processes, as by kill -9, after a step of a stage (1 or 2)."""
     after_step = trainer.AfterStep.on_step_end
 
     def maybe_kill(self, args, state, control, **kwargs):
         after_step(self, args, state, control, **kwargs)
-        if (ranks.processes().process_index, state.global_step) == (rank, step):
-            (notes / "killed").touch()
+        now = int(Path(args.output_dir).name[0])  # of 1-last or 2-heads
+        if (ranks.processes().process_index, now, state.global_step) == (rank, stage, step):
+            (notes / "killed").write_text(f"{now}:{step}")
             os.kill(os.getpid(), signal.SIGKILL)
 
     trainer.AfterStep.on_step_end = maybe_kill
+
+
+def load_late() -> None:
+    """Let the second process load the best checkpoint half a second after the first, which then removes it."""
+    load_best = trainer.ExitTrainer._load_best_model
+
+    def load_best_late(self):
+        time.sleep(0.5 * ranks.processes().process_index)
+        load_best(self)
+
+    trainer.ExitTrainer._load_best_model = load_best_late
 
 
 def main() -> None:
@@ -80,8 +93,9 @@ def main() -> None:
     (chosen.notes / f"pid-{rank}").write_text(str(os.getpid()))
     writes = watch_writes(chosen.out.parent)
     if chosen.kill:
-        rank_to_kill, step = map(int, chosen.kill.split(":"))
-        kill_at(rank_to_kill, step, chosen.notes)
+        rank_to_kill, stage, step = map(int, chosen.kill.split(":"))
+        kill_at(rank_to_kill, stage, step, chosen.notes)
+    load_late()
     train_tiny(chosen.encoder, chosen.out, resume=chosen.resume)
     (chosen.notes / f"writes-{rank}.json").write_text(json.dumps(writes))
     ranks.leave()

@@ -8,9 +8,12 @@ runtime: for an int8 export, quantization and early exit are in one certificate.
 
 from __future__ import annotations
 
+import hashlib
+import json
 import logging
 import shutil
 from collections.abc import Callable, Iterable, Sequence
+from dataclasses import replace
 from pathlib import Path
 
 from exitpoll.adoption.outcome import Adopted
@@ -18,13 +21,12 @@ from exitpoll.adoption.parts import divide
 from exitpoll.adoption.settings import AdoptSettings
 from exitpoll.adoption.steps import SECONDS, Adoption
 from exitpoll.data.batching import Text
-from exitpoll.data.overlap import TextDigest
 from exitpoll.data.progress import OnProgress, ignore, shown
 from exitpoll.data.splits import Texts
 from exitpoll.engine.arguments import iterate_texts, to_text
 from exitpoll.engine.engine import Engine
 from exitpoll.errors import InputError
-from exitpoll.files import locked, read_json, write_json
+from exitpoll.files import locked, read_json, restore, write_json
 from exitpoll.models.folder import check_free_for_model
 
 IDENTITY = "identity.json"  # in the work folder
@@ -101,10 +103,12 @@ def adopt_classifier(
     settings, out = settings or AdoptSettings(), Path(out).resolve()
     if not isinstance(texts, Texts):
         texts = Texts.of([to_text(f"text {number}", text) for number, text in enumerate(iterate_texts(texts))])
+    texts = replace(texts, labels=None)  # whatever they mean: the classifier's answers count
+    work = out.with_name(f"{out.name}.adopting")
+    restore(work, out)
     check_free_for_model(out, overwrite=overwrite)
     parts = divide(texts, settings.guarantee, settings.seed)
     out.parent.mkdir(parents=True, exist_ok=True)
-    work = out.with_name(f"{out.name}.adopting")
     with locked(out, "adopt"):
         _open(work, classifier, texts, settings)
         left_over = len(texts) - sum(parts.sizes.values())
@@ -120,14 +124,25 @@ def _open(work: Path, classifier: str | Path, texts: Texts, settings: AdoptSetti
     """Make the work folder, or check that an interrupted job had the same classifier, texts and settings."""
     identity = {
         "classifier": str(Path(classifier).resolve() if Path(classifier).exists() else classifier),
-        "texts": TextDigest.of(texts).to_dict(),
+        "texts": len(texts),
+        "digest": _digest(texts),
         "settings": vars(settings) | {"runtimes": list(settings.runtimes or ()), "report": None},
     }
-    if not work.exists():
-        work.mkdir()
+    work.mkdir(exist_ok=True)
+    if not (work / IDENTITY).exists():
+        if any(not path.name.startswith(IDENTITY) for path in work.iterdir()):
+            raise InputError(f"'{work}' exists and is not what an interrupted adoption leaves; remove it")
         write_json(work / IDENTITY, identity)
     elif read_json(work / IDENTITY) != identity:
         raise InputError(
             f"'{work}' is of an interrupted adoption of other texts or settings; remove it, or choose another out",
             options=["out"],
         )
+
+
+def _digest(texts: Texts) -> str:
+    """Hash texts in their order, by which they are divided: in another order, texts that taught would certify."""
+    digest = hashlib.sha256()
+    for text in texts:
+        digest.update(json.dumps(text).encode())
+    return digest.hexdigest()

@@ -193,7 +193,7 @@ def _adopted(adopted: Mapping[str, Any]) -> Iterator[str]:
         titles = [f"× plain transformers, {size} at a time" for size in sizes]
         rows = [_table_row(["runtime", "certified: × fewer layers", *titles]), _table_row(["---"] * (2 + len(sizes)))]
         for row in adopted["in_runtimes"]:
-            certified = f"{row['speedup']:.2f}" if row["met"] else "–"
+            certified = f"{row['speedup']:.2f}" if row["met"] and row.get("exits", True) else "–"
             clock = [f"{gains[row['runtime'], size]:.2f}" if (row["runtime"], size) in gains else "–" for size in sizes]
             rows.append(_table_row([str(row["runtime"]), certified, *clock]))
         texts = sum(adopted["texts"].values())

@@ -1,4 +1,4 @@
-"""Losses over the logits of all exits: relevancy, diversity, self-distillation.
+"""Losses over the logits of all exits: relevancy, diversity, self-distillation, distillation.
 
 Notation of Sun et al. (2021): x_i is the distribution over classes that head i predicts, i = 1…L; y is the gold label;
 CE(x_i, x_j) = −Σ_c x_j[c] log x_i[c], so the earlier head x_j is the target. All losses take logits
@@ -166,13 +166,36 @@ def self_distillation(logits: Tensor, *, temperature: float = 1.0, problem_type:
     logits = _precise(logits)
     if problem_type == REGRESSION:
         return (logits[:, :-1] - logits[:, -1:].detach()).square().mean(dim=-1).sum(dim=1).mean()
-    if problem_type == MULTI_LABEL:
-        log_probabilities = torch.stack(_log_sigmoids(logits / temperature), dim=-1)  # (texts, exits, classes, 2)
-    else:
-        log_probabilities = _log_softmax(logits / temperature).unsqueeze(2)  # (texts, exits, 1, classes)
+    log_probabilities = _log_distributions(logits / temperature, problem_type)
     students, teacher = log_probabilities[:, :-1], log_probabilities[:, -1:].detach()
     divergence = (students.exp() * (students - teacher)).sum(dim=-1).mean(dim=-1)  # (texts, exits - 1)
     return divergence.sum(dim=1).mean() * temperature**2
+
+
+def distillation(
+    logits: Tensor, teacher: Tensor, *, temperature: float = 1.0, last: float = 1.0, problem_type: str = SINGLE_LABEL
+) -> Tensor:
+    """Compute the distillation loss: T² Σ_i α_i KL(t ‖ x_i), where t is another model's answer, Hinton et al. (2015).
+
+    In multi-label tasks the divergence is the mean over labels; in regression it is the squared distance.
+
+    Args:
+        logits: (texts, exits, classes)
+        teacher: The logits of the other model, (texts, classes).
+        temperature: T, which divides the logits of both sides. Regression has none.
+        last: α_L, the weight of the last head, where the others have 1.
+        problem_type: As in `relevancy`.
+
+    Returns:
+        The loss, ().
+    """
+    logits, teacher = _precise(logits), _precise(teacher)[:, None]
+    if problem_type == REGRESSION:
+        divergence = (logits - teacher).square().mean(dim=-1)  # (texts, exits)
+    else:
+        students, target = (_log_distributions(some / temperature, problem_type) for some in (logits, teacher))
+        divergence = (target.exp() * (target - students)).sum(dim=-1).mean(dim=-1) * temperature**2
+    return (divergence[:, :-1].sum(dim=1) + last * divergence[:, -1]).mean()
 
 
 def cross_entropies(logits: Tensor, *, through_target: bool = False, problem_type: str = SINGLE_LABEL) -> Tensor:
@@ -269,6 +292,13 @@ def _precise(logits: Tensor) -> Tensor:
 def _log_softmax(logits: Tensor) -> Tensor:
     """Compute log-probabilities, clamped to be finite."""
     return functional.log_softmax(logits, dim=-1).clamp(min=LOG_FLOOR)
+
+
+def _log_distributions(logits: Tensor, problem_type: str) -> Tensor:
+    """Compute log-probabilities: (…, 1, classes), or for every label whether it applies, (…, classes, 2)."""
+    if problem_type == MULTI_LABEL:
+        return torch.stack(_log_sigmoids(logits), dim=-1)
+    return _log_softmax(logits).unsqueeze(-2)
 
 
 def _log_sigmoids(logits: Tensor) -> tuple[Tensor, Tensor]:

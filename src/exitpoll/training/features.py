@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -16,6 +17,7 @@ from transformers import PreTrainedTokenizerBase
 
 from exitpoll.data.batching import batches, pick
 from exitpoll.data.progress import OnProgress, Progress, ignore
+from exitpoll.errors import InputError
 from exitpoll.models.exit_zero import POOLED, pool_embeddings
 from exitpoll.models.model import EarlyExitModel
 from exitpoll.models.tokenizer import TokenizedTexts
@@ -119,7 +121,19 @@ def _vectors(path: Path, shape: tuple[int, ...], kind: type = np.float32) -> NDA
     """Return a new array in a file; in memory if it is empty, which cannot be mapped."""
     if 0 in shape:
         return np.zeros(shape, dtype=kind)
-    return np.lib.format.open_memmap(path, mode="w+", dtype=kind, shape=shape)
+    vectors = np.lib.format.open_memmap(path, mode="w+", dtype=kind, shape=shape)
+    if hasattr(os, "posix_fallocate"):  # a full disk would end the process where it writes to the map
+        try:
+            with path.open("r+b") as file:
+                os.posix_fallocate(file.fileno(), 0, path.stat().st_size)
+        except OSError as error:
+            size = path.stat().st_size / 1e9
+            path.unlink()
+            raise InputError(
+                f"what the heads read takes {size:.1f} GB at '{path.parent}': {error.strerror}; free some space, or "
+                "give fewer or shorter texts"
+            ) from error
+    return vectors
 
 
 def record_all_features(model: EarlyExitModel, texts: TokenizedTexts, tokenizer: PreTrainedTokenizerBase) -> NDArray:

@@ -41,7 +41,8 @@ METHODS: dict[str, Method] = {
 
 # The stages of every schedule, in order: "last" trains the encoder with the last head, "heads" the other heads on a
 # frozen encoder, "all" everything jointly, "alternating" the same with only the last head at every other step,
-# Xin et al. (2021), "exit-zero" the head before the first layer alone, on a trained model.
+# Xin et al. (2021), "exit-zero" the head before the first layer alone, on a trained model, "adapt" everything jointly
+# on what a trained model answers at full depth, which is recorded first.
 SCHEDULES: dict[str, tuple[str, ...]] = {
     "joint": ("all",),
     "alternating": ("alternating",),
@@ -49,6 +50,7 @@ SCHEDULES: dict[str, tuple[str, ...]] = {
     "mixed": ("last", "all"),
     "heads": ("heads",),
     "exit-zero": ("exit-zero",),
+    "adapt": ("adapt",),
 }
-# The schedules that leave a trained last head as it is: texts need no labels, heads can learn its answers.
-KEEP_LAST_HEAD = ("heads", "exit-zero")
+# The schedules that start from a trained last head: texts need no labels, heads can learn its answers.
+NEED_LAST_HEAD = ("heads", "exit-zero", "adapt")

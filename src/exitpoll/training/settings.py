@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Literal, get_args, get_type_hints
 from exitpoll.decide.metrics import REGRESSION
 from exitpoll.decide.strategies import STRATEGIES
 from exitpoll.errors import InputError
-from exitpoll.training.methods import KEEP_LAST_HEAD, METHODS, SCHEDULES, ExitWeights, Method
+from exitpoll.training.methods import METHODS, NEED_LAST_HEAD, SCHEDULES, ExitWeights, Method
 from exitpoll.training.objectives import FALLBACK, OBJECTIVES
 
 if TYPE_CHECKING:
@@ -46,7 +46,8 @@ class TrainingSettings:
         objective: The loss over all exits; the method's by default, relevancy where that is not defined, and
             also for texts without labels, where the last exit's answers take their place.
         schedule: The order in which encoder and heads are trained; the method's by default, "heads" for a fine-tuned
-            classifier. "heads" leaves the encoder and the last head unchanged, "exit-zero" all but the head at exit 0.
+            classifier. "heads" leaves the encoder and the last head unchanged, "exit-zero" all but the head at exit 0;
+            "adapt" trains everything to answer as the last head did before.
         strategy: The exit strategy that goes with the model; the method's by default.
         exit_weights: Weight all exits alike or by depth; the method's by default.
         diversity_weight: λ of the ensemble objective, in [0, 1); the method's by default.
@@ -222,12 +223,12 @@ def _check_schedule(settings: TrainingSettings, *, labelled: bool) -> None:
     """Refuse a schedule that does not train the last head before heads that learn from it, or that needs labels."""
     assert settings.objective is not None
     assert settings.schedule is not None
-    if not labelled and settings.schedule not in KEEP_LAST_HEAD:
+    if not labelled and settings.schedule not in NEED_LAST_HEAD:
         raise InputError(
             "the texts have no labels, from which only the heads below a fine-tuned classifier can learn "
             "(schedule heads): use labelled texts, or start from a classifier"
         )
-    trained_before = SCHEDULES[settings.schedule][-1] in KEEP_LAST_HEAD
+    trained_before = SCHEDULES[settings.schedule][-1] in NEED_LAST_HEAD
     if OBJECTIVES[settings.objective].needs_trained_last_head and not trained_before:
         raise InputError(
             f"objective '{settings.objective}' learns from a trained last head, which schedule "

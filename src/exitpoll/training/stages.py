@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import copy
 import shutil
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 
+import numpy as np
 import torch
 from safetensors.torch import load_file, save_file
 from transformers import (
@@ -26,7 +27,7 @@ from exitpoll.models.folder import JOURNAL
 from exitpoll.models.model import EarlyExitModel
 from exitpoll.models.tokenizer import TokenizedTexts
 from exitpoll.training import ranks
-from exitpoll.training.features import record_features
+from exitpoll.training.features import record_features, record_logits
 from exitpoll.training.heads_only import FrozenTexts, HeadsOnly, collate
 from exitpoll.training.journal import Journal
 from exitpoll.training.methods import SCHEDULES
@@ -36,12 +37,14 @@ from exitpoll.training.settings import TrainingSettings
 from exitpoll.training.trainer import (
     EvaluateAndSave,
     ExitTrainer,
+    ToLabels,
     last_checkpoint,
     metrics_by,
     step_of,
 )
 
 NEVER = 10**12  # steps
+LAST = 30.0  # weight of the last head when a model is adapted, so that its answers change little
 
 
 @dataclass(frozen=True)
@@ -133,12 +136,25 @@ def _train_first_heads(job: Job, stage: str, exits: int, objective: Loss, folder
     _fit(job, stage, heads, objective, train_texts, calibration, folder)
 
 
+def _train_adapted(job: Job, objective: Loss, folder: Path) -> None:
+    """Train everything on what the last head answers now: softly, and the last head itself above all."""
+    problem_type = job.splits.problem_type
+    soft = partial(losses.distillation, temperature=job.settings.temperature, last=LAST, problem_type=problem_type)
+    train_texts, calibration = (
+        replace(texts, labels=record_logits(job.model, texts, job.tokenizer)[:, -1])
+        for texts in (job.train, job.calibration)
+    )
+    to_labels = partial(answers_as_labels, problem_type=problem_type)
+    _fit(job, "adapt", job.model, soft, train_texts, calibration, folder, to_labels=to_labels)
+
+
 STAGES = {
     "all": _train_all,
     "alternating": _train_alternating,
     "last": _train_last,
     "heads": _train_heads,
     "exit-zero": _train_exit_zero,
+    "adapt": _train_adapted,
 }
 
 
@@ -167,12 +183,14 @@ def _fit(
     calibration: TokenizedTexts | FrozenTexts,
     folder: Path,
     alternate: Loss | None = None,
+    to_labels: ToLabels = np.asarray,
 ) -> None:
     """Train in one stage, resuming from its newest checkpoint, and load the best checkpoint."""
     settings, frozen = job.settings, isinstance(train_texts, FrozenTexts)
     trainer = ExitTrainer(
         objective=objective,
         alternate=alternate,
+        to_labels=to_labels,
         head_learning_rate=settings.head_learning_rate,
         ngram_learning_rate=settings.ngram_learning_rate,
         journal=_journal(job, stage),
@@ -182,12 +200,13 @@ def _fit(
         train_dataset=train_texts,
         eval_dataset=calibration,
         data_collator=collate if frozen else DataCollatorWithPadding(job.tokenizer),
-        compute_metrics=metrics_by(job.splits.metric, job.splits.problem_type),
+        compute_metrics=metrics_by(job.splits.metric, job.splits.problem_type, to_labels),
         callbacks=_callbacks(settings),
     )
     trainer.remove_callback(PrinterCallback)
     checkpoint = ranks.first_alone(partial(_rewind, trainer.journal, folder))
     trainer.train(resume_from_checkpoint=None if checkpoint is None else str(checkpoint))
+    ranks.processes().wait_for_everyone()  # until all have loaded the best checkpoint, which the first then removes
     if ranks.shards_weights():
         whole = trainer.accelerator.get_state_dict(trainer.model)  # of all processes; the first has them
         model.load_state_dict(ranks.first_alone(lambda: whole))

@@ -27,6 +27,7 @@ from exitpoll.training.scores import score_exits
 
 NGRAMS = "heads.0.ngrams.weight"  # the table of exit 0
 SCORE_NAMES = tuple(SplitScores.__annotations__)
+ToLabels = Callable[[NDArray], NDArray]
 
 
 class LengthSampler(Sampler[int]):
@@ -131,6 +132,7 @@ class ExitTrainer(Trainer):
         *,
         objective: Loss,
         alternate: Loss | None,
+        to_labels: ToLabels,
         head_learning_rate: float,
         ngram_learning_rate: float,
         journal: Journal,
@@ -142,6 +144,7 @@ class ExitTrainer(Trainer):
         Args:
             objective: The loss over all exits.
             alternate: The loss of every other step, if it is another.
+            to_labels: Turns what the heads learn into labels, for the journal.
             head_learning_rate: Peak learning rate of the heads.
             ngram_learning_rate: Peak learning rate of the n-gram table of exit 0.
             journal: Logs training batches and evaluations.
@@ -151,6 +154,7 @@ class ExitTrainer(Trainer):
         super().__init__(**trainer_arguments)
         self.objective = objective
         self.alternate = alternate
+        self.to_labels = to_labels
         self.head_learning_rate = head_learning_rate
         self.ngram_learning_rate = ngram_learning_rate
         self.journal = journal
@@ -248,6 +252,7 @@ class ExitTrainer(Trainer):
         value = ranks.mean_of(loss)
         if not np.isfinite(value):
             raise self._diverged(f"the loss is {value}")
+        labels = torch.from_numpy(self.to_labels(labels.cpu().numpy())).to(labels.device)
         self.journal.add_batch(exit_logits.detach(), labels, value)
         self.mean_loss = self.journal.mean_loss
 
@@ -291,12 +296,13 @@ class ExitTrainer(Trainer):
         return metrics
 
 
-def metrics_by(metric: str, problem_type: str) -> Callable[[EvalPrediction], dict[str, object]]:
+def metrics_by(metric: str, problem_type: str, to_labels: ToLabels) -> Callable[[EvalPrediction], dict[str, object]]:
     """Return a function that scores every exit, for Trainer's `compute_metrics`.
 
     Args:
         metric: The task's metric.
         problem_type: As in transformers.
+        to_labels: Turns what the heads learn into labels.
 
     Returns:
         The function; its result has the fields of `SplitScores`.
@@ -304,7 +310,7 @@ def metrics_by(metric: str, problem_type: str) -> Callable[[EvalPrediction], dic
 
     def compute_metrics(predicted: EvalPrediction) -> dict[str, object]:
         _, exit_logits = predicted.predictions
-        return dict(score_exits(exit_logits, predicted.label_ids, metric, problem_type))
+        return dict(score_exits(exit_logits, to_labels(predicted.label_ids), metric, problem_type))
 
     return compute_metrics
 

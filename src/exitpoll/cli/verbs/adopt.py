@@ -66,7 +66,8 @@ def adopt(
     print_as_json(as_json)
     quieten_transformers()
     settings = AdoptSettings(max_disagreement, confidence, tolerance, adapt, runtimes, seed, report)
-    given = read_unlabelled(texts, Columns(text_column, pair_column))
+    given, notes = read_unlabelled(texts, Columns(text_column, pair_column))
+    remark(*(f"note: {note}" for note in notes))
     with progress_bars(progress_console()) as on_progress:
         adopted = adopt_classifier(
             classifier, given, out, settings, overwrite=overwrite, on_step=remark, on_progress=on_progress
