@@ -11,7 +11,7 @@ import sys
 import pytest
 
 from exitpoll import InputError
-from exitpoll.files import locked, publish, read_json, write_json
+from exitpoll.files import locked, publish, read_json, release_elsewhere, write_json
 from exitpoll.models.folder import check_free_for_model
 
 
@@ -157,6 +157,16 @@ class TestLocks:
         message = r"on elsewhere, since .*; wait until it has ended, or remove '.*out.lock' if it has"
         with pytest.raises(InputError, match=message), locked(tmp_path / "out", "train"):
             pass
+
+    def test_locks_of_a_host_that_is_lost_are_removed(self, tmp_path):
+        with locked(tmp_path / "out", "train"):
+            content = json.loads((tmp_path / "out.lock").read_text())
+            (tmp_path / "run").mkdir()
+            write_json(tmp_path / "run" / "model.lock", {**content, "host": "elsewhere"})
+            (tmp_path / "run" / "my.lock").write_text("mine")
+            release_elsewhere(tmp_path)
+            assert {path.name for path in tmp_path.rglob("*.lock")} == {"out.lock", "my.lock"}
+        release_elsewhere(tmp_path / "nowhere")
 
     @pytest.mark.parametrize("content", ["mine", '{"pid": 1}', ""])
     def test_other_files_are_not_touched(self, tmp_path, content):

@@ -171,11 +171,12 @@ class ExitClassifier(ClassifierMixin, BaseEstimator):
         with _random_state_kept():
             self._train(splits, folder, settings)
             loaded = load_model(folder, threads=self.threads)
+            self._fingerprint = loaded.runtime.fingerprint  # the next fit may replace it, whatever comes now
             policy = self._calibrate(loaded, splits.calibration, seed)
         policy.save(folder / POLICY)
         write_card(folder)
         live.engine = Engine(loaded, policy)
-        self.classes_, self.folder_, self._fingerprint = classes, str(folder), loaded.runtime.fingerprint
+        self.classes_, self.folder_ = classes, str(folder)
         self._live = live
         return self
 
@@ -274,7 +275,7 @@ class ExitClassifier(ClassifierMixin, BaseEstimator):
 
     def _splits(self, texts: list[Text], numbers: NDArray, names: list[str], seed: int) -> Splits:
         """Hold back texts for calibration; these stand in for a test split, which is the user's to keep."""
-        kept, held_back = cut_rows(texts, numbers, SINGLE_LABEL, seed, float(self.calibration_share))
+        kept, held_back = cut_rows(texts, numbers, SINGLE_LABEL, seed, float(self.calibration_share), None)
         every = Texts.of(texts)
         every = Texts(every.first, every.second, numbers)
         calibration = every.select(held_back)

@@ -201,6 +201,18 @@ def check_not_owned(lock: Path, path: Path) -> None:
     raise InputError(f"'{path}' is being written by {owner.job}, {where}, since {owner.started}; {remedy}")
 
 
+def release_elsewhere(folder: Path) -> None:
+    """Remove the locks below a folder that processes of other hosts hold, where these are known to have ended.
+
+    Args:
+        folder: The folder; it need not exist.
+    """
+    for lock in folder.rglob("*.lock"):
+        owner = _Owner.of(lock)
+        if owner is not None and owner.host != platform.node():
+            lock.unlink(missing_ok=True)
+
+
 @contextmanager
 def _alone_in(folder: Path) -> Iterator[None]:
     """Let one process at a time look at the locks in a folder and take one, where the system can do so."""

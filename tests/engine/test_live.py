@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import math
 
 import numpy as np
 import pytest
@@ -11,7 +12,7 @@ from exitpoll import Policy, Trace
 from exitpoll.decide.strategies import STRATEGIES
 from exitpoll.engine.arrivals import with_depth_cap
 from exitpoll.engine.costs import CallCosts
-from exitpoll.engine.live import USUAL_PATIENCE, LiveScheduler
+from exitpoll.engine.live import MAX_WAIT, LiveScheduler
 from tests.numbers_runtime import LAYERS, ExitingNumbers, Numbers
 from tests.samples import settings_of
 
@@ -165,7 +166,7 @@ def test_a_text_that_arrives_joins_others_that_are_half_way(clock):
     scheduler.submit(tokens_of(1), Policy())
     scheduler.submit(tokens_of(2), Policy("votes", 9.0))  # never fires
     assert scheduler.step().numbers == [0, 1]  # two policies in one call
-    [new] = scheduler.submit(tokens_of(3), Policy("votes", 9.0), deadline=0.5)
+    [new] = scheduler.submit(tokens_of(3), Policy("votes", 9.0), deadline=MAX_WAIT / 2)
     assert scheduler.step().numbers == [new]
     shared = scheduler.step()
     assert sorted(shared.numbers) == [0, 1, 2]
@@ -175,14 +176,64 @@ def test_a_text_that_arrives_joins_others_that_are_half_way(clock):
 def test_texts_that_come_later_do_not_starve_one_that_waits(clock):
     """A long and deep text among many short and hurried ones, which keep coming, is answered when it is due."""
     scheduler = LiveScheduler(Numbers(), COSTS, clock=clock)
-    hurried = 0.3
     [deep] = scheduler.submit(tokens_of(1, length=40), Policy("votes", 9.0))
+    hurried, calls = 0.3 * MAX_WAIT, 0
     while deep in scheduler.texts:
-        clock.now += 0.01
-        scheduler.submit(tokens_of(*range(20), length=3), Policy("max_prob", 0.0), due=clock.now + hurried)
-        scheduler.step()
-        assert clock.now <= USUAL_PATIENCE
-    assert clock.now > USUAL_PATIENCE - hurried  # those that were due before it went first
+        clock.now += 0.01 * MAX_WAIT
+        scheduler.submit(tokens_of(*range(20), length=3), Policy("max_prob", 0.0), deadline=clock.now + hurried)
+        scheduler.expire()
+        calls += deep in scheduler.step().numbers
+        assert clock.now <= MAX_WAIT
+    assert clock.now > MAX_WAIT - hurried  # those that were due before it went first
+    assert calls == len(LAYERS)
+
+
+@pytest.mark.parametrize("max_wait", [0.0, 0.02, 0.5])
+def test_no_text_waits_longer_than_max_wait_behind_newer_ones(clock, max_wait):
+    """Deep texts among shallow ones with near deadlines: what came too late to go first never has a call of its own."""
+    chance = np.random.default_rng(1)
+    scheduler = LiveScheduler(Numbers(), COSTS, clock=clock, max_wait=max_wait)
+    arrived, overtaken = {}, 0
+    for _ in range(600):
+        clock.now += 0.004
+        deep = chance.random() < 0.2
+        policy = Policy("votes", 9.0) if deep else Policy("max_prob", 0.0)
+        deadline = None if deep else clock.now + float(chance.exponential(2 * max_wait + 0.01))
+        texts = chance.integers(TEXTS, size=1 if deep else 4)
+        length = int(chance.integers(20, 40)) if deep else int(chance.integers(1, 8))
+        numbers = scheduler.submit(tokens_of(*texts, length=length), policy, deadline=deadline)
+        arrived |= dict.fromkeys(numbers, clock.now)
+        scheduler.expire()
+        oldest = min(arrived[number] for number in scheduler.texts)
+        first = min(arrived[number] for number in scheduler.step().numbers)
+        assert first <= oldest + max_wait
+        assert first == oldest or clock.now <= oldest + max_wait
+        overtaken += first > oldest
+    assert bool(overtaken) == (max_wait > 0)
+
+
+@pytest.mark.parametrize("kind", ["layers", "past exits"])
+def test_texts_in_the_background_run_one_by_one_and_never_with_others(clock, kind):
+    """Live calls are as if there were none, and a text that arrives waits for the call of one at most."""
+    live, full = (POLICIES[0], POLICIES[0]) if kind == "past exits" else (POLICIES[1], Policy())
+    calls = {}
+    for waiting in (0, 60):
+        scheduler = LiveScheduler(runtime_of(kind), COSTS, clock=clock)
+        background = scheduler.submit(tokens_of(*range(waiting)), full, due=math.inf)
+        found, calls[waiting] = {}, []
+        for text in range(100, 120):
+            numbers = scheduler.submit(tokens_of(text, text + 1000), live)
+            while not found.keys() >= set(numbers):
+                step = scheduler.step()
+                found |= answered(step)
+                calls[waiting].append([number - waiting for number in step.numbers])
+        assert background == [number for number in background if number in scheduler.texts]
+        while scheduler.texts:
+            step = scheduler.step()
+            assert len(step.numbers) == 1
+            found |= answered(step)
+        assert [found[number] for number in background] == [alone(full, text) for text in range(waiting)]
+    assert calls[0] == calls[60]
 
 
 def test_texts_that_run_alone_share_no_call(clock):
@@ -228,9 +279,9 @@ def test_cancelled_at_every_depth(clock):
 def test_deadlines(clock):
     scheduler = LiveScheduler(Numbers(), COSTS, clock=clock)
     [patient] = scheduler.submit(tokens_of(1, length=40), Policy("votes", 9.0))
-    [hurried] = scheduler.submit(tokens_of(2), Policy("votes", 9.0), deadline=USUAL_PATIENCE / 2)
+    [hurried] = scheduler.submit(tokens_of(2), Policy("votes", 9.0), deadline=MAX_WAIT / 2)
     assert scheduler.step().numbers == [hurried]
-    clock.now = USUAL_PATIENCE / 2
+    clock.now = MAX_WAIT / 2
     assert scheduler.expire() == [hurried]
     assert scheduler.expire() == []
     assert scheduler.step().numbers == [patient]
@@ -238,6 +289,16 @@ def test_deadlines(clock):
     [unimportant] = scheduler.submit(tokens_of(3, length=20), Policy(), due=float("inf"))
     assert scheduler.step().numbers[0] == urgent
     assert list(answers(scheduler)) == [patient, unimportant]
+
+
+def test_nothing_is_kept_of_texts_that_have_left(clock):
+    scheduler = LiveScheduler(Numbers(), COSTS, clock=clock)
+    for text in range(100):
+        scheduler.submit(tokens_of(text), POLICIES[0], deadline=clock() + 60)
+        answers(scheduler)
+        assert scheduler.expire() == []
+    sizes = {name: len(value) for name, value in vars(scheduler).items() if isinstance(value, list | dict | set)}
+    assert sizes == {**dict.fromkeys(sizes, 0), "_walks": 1}
 
 
 def test_one_text_that_cannot_be_run_fails_alone(clock):

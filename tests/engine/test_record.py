@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import time
 from contextlib import nullcontext
-from dataclasses import asdict, replace
+from dataclasses import replace
 from importlib.metadata import version
 
 import numpy as np
@@ -13,9 +12,8 @@ import torch
 from tokenizers import normalizers, pre_tokenizers
 
 from exitpoll import EarlyExitModel, InputError, Texts, Trace, record
-from exitpoll.decide.costs import ExitCosts
 from exitpoll.engine import record as record_module
-from exitpoll.engine.record import record_in_memory, time_exits
+from exitpoll.engine.record import record_in_memory
 from exitpoll.engine.torch_runtime import loaded_model
 from exitpoll.files import read_json
 from exitpoll.models.fingerprint import fingerprint_of
@@ -157,34 +155,6 @@ class TestFingerprint:
             before = fingerprint_of(model, other)
             change(other)
             assert fingerprint_of(model, other) != before
-
-
-def slow_heads(runtime, seconds):
-    """Return a runtime that answers as another one, but whose heads take their time."""
-
-    class Slow:
-        def __getattr__(self, name):
-            return getattr(runtime, name)
-
-        def logits_at(self, *given):
-            time.sleep(seconds)
-            return runtime.logits_at(*given)
-
-    return Slow()
-
-
-def test_latency_rises_with_depth(ready):
-    times = time_exits(ready.runtime, ready.tokenize(TEXTS.select(np.arange(8))))
-    assert 0 < times.milliseconds[0] < times.milliseconds[1] < times.milliseconds[2]
-
-
-def test_the_time_of_asking_an_exit_is_that_of_its_head_and_decision(ready):
-    slow = slow_heads(ready.runtime, seconds=0.004)
-    times = time_exits(slow, ready.tokenize(TEXTS.select(np.arange(4))))
-    assert 4 <= times.head_milliseconds < 12
-    costs = ExitCosts.measured(slow.exit_layers, asdict(times), needs_head=True)
-    np.testing.assert_allclose(costs.of(slow.exit_layers), times.milliseconds, atol=1e-3)
-    assert costs.full < times.milliseconds[-1] - 7  # two heads less
 
 
 def test_a_trace_is_the_same_after_saving_and_loading(ready, tmp_path):

@@ -126,6 +126,25 @@ def test_urls_are_read_through_fsspec(predict, tmp_path):
             predict(url, tmp_path / "none.jsonl")
 
 
+def test_hidden_files_and_files_without_rows_behind_urls(predict, tmp_path):
+    memory = fsspec.filesystem("memory")
+    rows = [row[0] for row in ROWS[:3]]
+    try:
+        memory.pipe("/q/a.csv", b"text\n")
+        memory.pipe("/q/b.csv", "\n".join(["text", *rows]).encode())
+        for hidden in ("/q/.hidden.csv", "/q/_temporary/c.csv", "/q/_delta_log/0.json"):
+            memory.pipe(hidden, b'{"text": "hidden"}')
+        predict("memory://q", tmp_path / "out.csv")
+        header, *written = (tmp_path / "out.csv").read_text().splitlines()
+        assert header.startswith("text,predicted")
+        assert [line.rsplit(",", 3)[0].strip('"') for line in written] == rows
+        memory.rm("/q/b.csv")
+        with pytest.raises(InputError, match="there are no rows"):
+            predict("memory://q", tmp_path / "none.csv")
+    finally:
+        memory.rm("/q", recursive=True)
+
+
 def stop_after(count):
     """Make a callback that interrupts a job after some shards."""
     seen = []
@@ -196,15 +215,20 @@ def test_the_weights_must_be_those_of_the_plan(predict, source, choice, tmp_path
         Plan.load(work)
 
 
-def test_a_corrupt_input_costs_its_own_rows(predict, tmp_path):
+@pytest.fixture(params=["here", "in other processes"])
+def runner(request, here):
+    return here if request.param == "here" else Processes(2)
+
+
+def test_a_corrupt_input_costs_its_own_rows(predict, tmp_path, runner):
     folder = write_inputs(tmp_path / "in")
     content = (folder / "c.csv.gz").read_bytes()
     (folder / "c.csv.gz").write_bytes(content[: len(content) // 2])
     (folder / "a.parquet").write_bytes(b"PAR1 nothing PAR1")
     with pytest.raises(InputError, match=r"a.parquet' cannot be read as Parquet"):
-        predict(folder, tmp_path / "out.jsonl")
+        predict(folder, tmp_path / "out.jsonl", runner)
     assert left_in(tmp_path) == []
-    done = predict(folder, tmp_path / "out.jsonl", on_error="skip")
+    done = predict(folder, tmp_path / "out.jsonl", runner, on_error="skip")
     rows = [json.loads(line) for line in (tmp_path / "out.jsonl").read_text().splitlines()]
     errors = [row["error"] for row in rows if row["error"]]
     assert ["a.parquet" in errors[0], "c.csv.gz" in errors[-1]] == [True, True]
@@ -214,12 +238,12 @@ def test_a_corrupt_input_costs_its_own_rows(predict, tmp_path):
     assert done.rows == len(rows)
 
 
-def test_a_row_that_cannot_be_read_stops_or_is_skipped(predict, here, tmp_path):
+def test_a_row_that_cannot_be_read_stops_or_is_skipped(predict, here, tmp_path, runner):
     source = tmp_path / "in.jsonl"
     source.write_text("".join(json.dumps({"text": row[0]}) + "\n" for row in ROWS[:20]) + "no JSON\n")
     with pytest.raises(InputError, match="line 21: not JSON"):
-        predict(source, tmp_path / "out.csv")
-    predict(source, tmp_path / "out.csv", on_error="skip")
+        predict(source, tmp_path / "out.csv", runner)
+    predict(source, tmp_path / "out.csv", runner, on_error="skip")
     predict_file(here.engine, source, tmp_path / "whole.csv", on_error="skip")
     assert (tmp_path / "out.csv").read_bytes() == (tmp_path / "whole.csv").read_bytes()
 
@@ -282,7 +306,7 @@ def workers_of(folder):
     return found
 
 
-def wait_until(condition, seconds=60.0):
+def wait_until(condition, seconds=300.0):
     end = time.monotonic() + seconds
     while not condition():
         assert time.monotonic() < end
@@ -305,6 +329,26 @@ def test_two_processes_write_what_one_writes_though_workers_are_killed(predict, 
     assert out.read_bytes() == whole.read_bytes()
     assert workers_of(tmp_path / "out.csv.partial") == []
     assert left_in(tmp_path) == ["out.csv"]
+
+
+def test_a_worker_that_cannot_write_on_loses_nothing(predict, here, tmp_path, monkeypatch):
+    """By a limit of the system on the size of files, which only the last shard exceeds."""
+    (tmp_path / "sitecustomize.py").write_text(
+        "import resource\nresource.setrlimit(resource.RLIMIT_FSIZE, (4000, 4000))\n"
+    )
+    source, out = write_tsv(tmp_path / "in.tsv", [*ROWS[:49], *[("film " * 200, "good")] * 7]), tmp_path / "out.csv"
+    message = "cannot be written: File too large; shards that are done are kept: make room and use resume"
+    with monkeypatch.context() as patch:
+        patch.setenv("PYTHONPATH", f"{tmp_path}:{os.environ.get('PYTHONPATH', '')}")
+        with pytest.raises(InputError, match=message):
+            predict(source, out, Processes(1))
+    work = tmp_path / "out.csv.partial"
+    assert len(list((work / "done").glob("*.json"))) == 7
+    assert workers_of(work) == []
+    assert not list(work.glob("*.aside"))
+    predict(source, out, Processes(1), resume=True)
+    predict_file(here.engine, source, tmp_path / "whole.csv")
+    assert out.read_bytes() == (tmp_path / "whole.csv").read_bytes()
 
 
 @pytest.mark.slow

@@ -10,7 +10,9 @@ import sys
 from dataclasses import asdict
 from pathlib import Path
 
+import numpy as np
 import pytest
+from onnxruntime import InferenceSession
 
 from exitpoll import Engine, InputError, Policy, Texts, Trace, calibrate, load_model, record
 from exitpoll.data.progress import Progress
@@ -20,7 +22,7 @@ from exitpoll.export.export import Exported, export_model
 from exitpoll.export.graphs import random_texts
 from exitpoll.export.quantize import MOST_TEXTS, quantize
 from tests.samples import certified
-from tests.tiny import tiny_tokenizer, toy_texts, write_toy_folder
+from tests.tiny import LAYERS, tiny_tokenizer, toy_texts, write_toy_folder
 
 TEXTS = toy_texts(300, 8)
 
@@ -120,6 +122,15 @@ def test_without_texts_an_int8_export_has_no_policy(model, quantized):
     assert exported.policy is None
     assert not (model / "onnx-int8" / "policy.json").exists()
     assert Engine.load(model, "onnx-int8").policy.threshold is None
+    assert depths_in_plain_onnx_runtime(model / "onnx-int8") == {LAYERS}
+
+
+def depths_in_plain_onnx_runtime(folder):
+    """Run texts in the file of an export without an engine: the depths at which they leave."""
+    session = InferenceSession(folder / "model.onnx", providers=["CPUExecutionProvider"])
+    ids = np.random.default_rng(0).integers(5, 20, size=(30, 6))
+    inputs = {"input_ids": ids, "token_type_ids": np.zeros_like(ids), "attention_mask": np.ones_like(ids)}
+    return set(session.run(["depth"], inputs)[0].tolist())
 
 
 def test_a_policy_that_was_never_calibrated_is_carried_over(model, quantized):

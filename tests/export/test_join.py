@@ -11,14 +11,20 @@ import onnx
 import pytest
 
 from exitpoll import Engine, InputError, Policy
+from exitpoll.engine.exit_graph import check_can_run
+from exitpoll.engine.loading import load_model
 from exitpoll.engine.walks import PastExits
 from exitpoll.export import graphs
 from exitpoll.export.export import export_model
+from exitpoll.server.policies import load_policies
+from exitpoll.server.worker_pool import without_weights
+from tests.bare import DISTRIBUTIONS, link_others
 from tests.tiny import tiny_tokenizer, toy_texts
 
 TEXTS = list(toy_texts(20, 4).first)
 PLAIN = """
 import json, sys
+sys.path.insert(0, sys.argv[3])
 import numpy as np
 from onnxruntime import InferenceSession
 from tokenizers import Tokenizer
@@ -31,7 +37,6 @@ encoded = tokenizer.encode_batch(texts)
 tokens = {"input_ids": [text.ids for text in encoded], "attention_mask": [text.attention_mask for text in encoded],
           "token_type_ids": [text.type_ids for text in encoded]}
 label, depth = session.run(["label", "depth"], {name: np.array(rows) for name, rows in tokens.items()})
-assert "exitpoll" not in sys.modules
 print(json.dumps([[labels[number] for number in label], depth.tolist()]))
 """
 
@@ -45,10 +50,10 @@ def export(model_folder, tmp_path_factory):
     return export_model(str(folder), folder / "onnx")
 
 
-def test_it_answers_as_the_engine_does_in_plain_onnx_runtime(export):
-    done = subprocess.run(
-        [sys.executable, "-c", PLAIN, str(export.folder), json.dumps(TEXTS)], capture_output=True, text=True
-    )
+def test_it_answers_as_the_engine_does_in_plain_onnx_runtime(export, tmp_path):
+    """In an environment that has ONNX Runtime, a tokenizer and NumPy, and not exitpoll."""
+    arguments = [str(export.folder), json.dumps(TEXTS), str(link_others(tmp_path, DISTRIBUTIONS))]
+    done = subprocess.run([sys.executable, "-I", "-S", "-c", PLAIN, *arguments], capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
     predictions = Engine.load(export.folder)(TEXTS)
     assert json.loads(done.stdout) == [[row.label for row in predictions], [row.depth for row in predictions]]
@@ -69,6 +74,19 @@ def test_it_stops_where_its_policy_asks_alone(model_folder, tmp_path):
     with pytest.raises(InputError, match="this export can stop after layers 2, 3 alone"):
         Engine.load(exported.folder, policy=Policy("max_prob", 0.5))(TEXTS)
     assert {row.depth for row in Engine.load(exported.folder, policy=Policy())(TEXTS)} == {3}
+    _check_served(exported.folder)
+
+
+def _check_served(folder):
+    """A server refuses at its start, or in the answer, what the export cannot stop for: not while it runs."""
+    model = load_model(folder, threads=1)
+    for loaded in (model, without_weights(model)):
+        assert set(load_policies(loaded, folder)) == {"default", "full"}
+        check_can_run(loaded.runtime, Policy(max_depth=2))
+        with pytest.raises(InputError, match="this export can stop after layers 2, 3 alone"):
+            check_can_run(loaded.runtime, Policy(max_depth=1))
+        with pytest.raises(InputError, match="this export can stop after layers 2, 3 alone"):
+            load_policies(loaded, folder, Policy("max_prob", 0.5))
 
 
 def test_its_metadata_hold_labels_policy_and_fingerprint(export):

@@ -1,5 +1,6 @@
 """The self-exiting graph exits where the trace predicts, with the answers that it predicts: law 10."""
 
+import shutil
 from dataclasses import replace
 
 import numpy as np
@@ -9,12 +10,14 @@ import pytest
 
 from exitpoll import Policy, Texts
 from exitpoll.data.batching import padded_columns
+from exitpoll.decide import formulas, steps
 from exitpoll.decide.metrics import MULTI_LABEL, REGRESSION
-from exitpoll.decide.strategies import STRATEGIES
+from exitpoll.decide.operations import NUMPY
+from exitpoll.decide.strategies import STATIC, STRATEGIES
 from exitpoll.engine.manifest import Manifest
 from exitpoll.engine.record import record_in_memory
 from exitpoll.export.self_exiting import SelfExitingGraph
-from tests.laws.test_live import mixed_policy, some_texts
+from tests.laws.test_live import mixed_policy, policy_for_values, settings_to_try, some_texts
 from tests.tiny import LAYERS
 
 TEXTS = some_texts(24)
@@ -102,15 +105,71 @@ def test_exits_that_are_not_asked_are_passed_in_one_branch(recorded, layers):
     assert states == {f"hidden_{layer - 1}" for layer in layers[:-1]}
 
 
-@pytest.mark.parametrize("problem_type", [MULTI_LABEL, REGRESSION])
-def test_other_problem_types(recorded, problem_type):
-    options = {"labels": ("a",)} if problem_type == REGRESSION else {}
-    folder, loaded, trace = recorded("bert", problem_type=problem_type, **options)
-    name = "patience" if problem_type == REGRESSION else "max_prob"
-    settings = {"within": 1.0} if problem_type == REGRESSION else {}
-    scores = np.unique(Policy(name, None, settings, problem_type=problem_type).opinion(trace.logits).score[:, :-1])
-    policy = Policy(name, float(scores[len(scores) // 2 :][:2].mean()), settings, problem_type=problem_type)
+@pytest.mark.parametrize("name", STRATEGIES)
+def test_every_strategy_for_several_labels(recorded, name):
+    folder, loaded, trace = recorded("bert", problem_type=MULTI_LABEL)
+    policy = between_scores(name, trace)
     check(run(build(folder, policy), loaded), policy, trace)
+
+
+def between_scores(name, trace):
+    """Return a policy whose threshold is in the widest gap between the scores in the middle."""
+    if name == STATIC:
+        return Policy(name, 1.5, problem_type=trace.problem_type)
+    [settings, *_] = settings_to_try(name, LAYERS)
+    policy = Policy(name, None, settings, problem_type=trace.problem_type)
+    scores = np.unique(policy.opinion(np.asarray(trace.logits)).score[:, :-1])
+    scores = scores[len(scores) // 4 : 3 * len(scores) // 4 + 2]
+    if name == "hybrid" or len(scores) < 2:  # its members have thresholds of their own
+        return replace(policy, threshold=0.0)
+    widest = int(np.diff(scores).argmax())
+    return policy.at(float(scores[widest : widest + 2].mean()))
+
+
+@pytest.mark.parametrize("name", [name for name, row in STRATEGIES.items() if row.regression])
+def test_every_strategy_for_values(recorded, name):
+    folder, loaded, trace = recorded("bert", problem_type=REGRESSION, labels=("a",))
+    policy = policy_for_values(name, trace)
+    check(run(build(folder, policy), loaded), policy, trace)
+
+
+@pytest.mark.parametrize("name", ["max_prob", "patience", "mean"])
+@pytest.mark.parametrize("max_depth", [None, 2])
+def test_a_head_that_gives_nan_never_lets_a_text_leave_early(recorded, tmp_path, name, max_depth):
+    """Not at its exit and at none behind it, but where the depth cap says."""
+    folder, loaded, trace = recorded("bert")
+    policy = replace(mixed_policy(name, trace), max_depth=max_depth)
+    broken = shutil.copytree(folder, tmp_path / "broken")
+    spoil(broken / Manifest.load(broken).heads[1])
+    logits = np.array(trace.logits)
+    logits[:, 1] = np.nan
+    expected = policy.decide(replace(trace, logits=logits)).depth
+    outputs = run(build(broken, policy), loaded)
+    np.testing.assert_array_equal(outputs["depth"], expected)
+    assert (expected > 1).any()
+
+
+def spoil(path):
+    """Let a head give NaN for every text."""
+    model = onnx.load(path)
+    output = model.graph.output[0].name
+    [last] = [node for node in model.graph.node if output in node.output]
+    last.output[list(last.output).index(output)] = "sound"
+    model.graph.initializer.append(onnx.numpy_helper.from_array(np.array(np.nan, np.float32), "nan"))
+    model.graph.node.append(onnx.helper.make_node("Add", ["sound", "nan"], [output]))
+    onnx.save(model, path)
+
+
+def test_the_spread_of_values_far_from_zero_is_exact_in_32_bits():
+    """The variance is no difference of two large numbers."""
+    values = 50 + np.random.default_rng(0).normal(size=(200, LAYERS, 1)) * 0.05  # (texts, exits, 1)
+    settings = {"coefficients": [[0.0, 0.0, 0.0, 1.0]] * LAYERS, "intercepts": [0.0] * LAYERS}
+    expected = formulas.learned_distance(values, **settings).score
+    memory: steps.Memory = {}
+    for number in range(LAYERS):
+        step = steps.learned_distance(NUMPY, values[:, number].astype(np.float32), memory, number, **settings)
+        memory = step.memory
+        np.testing.assert_allclose(step.score, expected[:, number], atol=1e-5)
 
 
 def test_levels_and_depth_cap_are_inputs_with_defaults(recorded):

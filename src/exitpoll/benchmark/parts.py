@@ -43,7 +43,7 @@ def break_down(kind: str, model: LoadedModel, policy: Policy, texts: Sequence[Te
         model: The model in this runtime.
         policy: When to exit.
         texts: Texts to predict.
-        batch_size: Most texts in a call.
+        batch_size: The bound on memory, as for an engine.
 
     Returns:
         The time of every part.

@@ -222,7 +222,7 @@ def benchmark(
     Args:
         models: The model in several runtimes, torch first.
         texts: Texts to predict.
-        batch_sizes: Most texts in a call.
+        batch_sizes: Texts in a batch; for an engine, the bound on memory.
         rounds: How often everything is timed, after a warm-up round.
         compiled: Whether to time a compiled encoder too.
         ways: The ways to time beside plain transformers and the engine.

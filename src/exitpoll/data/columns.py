@@ -202,6 +202,20 @@ def to_table(rows: Sequence[Row], columns: PickedColumns, class_names: Sequence[
     )
 
 
+def is_empty(row: Row, column: str) -> bool:
+    """Return whether a row has nothing but white space where a text should be.
+
+    Args:
+        row: The row.
+        column: The column of the text.
+
+    Returns:
+        Whether it is empty; not if the column is missing, or holds something other than a text.
+    """
+    text = row.values.get(column, column)
+    return text is None or (isinstance(text, str) and not text.strip())
+
+
 def _text_at(row: Row, column: str) -> str:
     """Return a text, which must not be empty."""
     if column not in row.values:

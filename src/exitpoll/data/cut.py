@@ -16,7 +16,12 @@ CUT_SHARE, CUT_MOST = 0.1, 2000  # a missing split takes this share of the train
 
 
 def cut_rows(
-    texts: Sequence[Text], labels: NDArray | None, problem_type: str, seed: int, share: float = CUT_SHARE
+    texts: Sequence[Text],
+    labels: NDArray | None,
+    problem_type: str,
+    seed: int,
+    share: float = CUT_SHARE,
+    most: int | None = CUT_MOST,
 ) -> tuple[NDArray, NDArray]:
     """Divide texts at random, stratified by class where the classes are large enough.
 
@@ -26,6 +31,7 @@ def cut_rows(
         problem_type: As in transformers.
         seed: Seed of the cut.
         share: How much to cut off, of all texts.
+        most: About how many texts to cut off, at most; None for no limit.
 
     Returns:
         The row numbers of the texts to keep and of those to cut off, both in order.
@@ -38,7 +44,8 @@ def cut_rows(
         distinct = f"{len(texts)} texts, {len(firsts)} of them distinct, are"
         advice = "provide train, dev and test files, or a file of more texts; split 'all' reads a file as it is"
         raise InputError(f"{distinct} too few to divide: {advice}", options=["split"])
-    size = min(max(round(len(texts) * share), 1), CUT_MOST)
+    size = max(round(len(texts) * share), 1)
+    size = size if most is None else min(size, most)
     size = max(round(size * len(firsts) / len(texts)), 1)  # in distinct texts
     stratify = None if labels is None else labels[firsts]
     if stratify is not None and not _can_stratify(stratify, problem_type, size):

@@ -6,11 +6,9 @@ from collections.abc import Sequence
 from glob import glob, has_magic
 from pathlib import Path
 
-from exitpoll.data.places import URL, Place, list_remote
+from exitpoll.data.places import URL, Place, is_hidden, list_remote
 from exitpoll.data.readers import READERS, check_known, kind_of
 from exitpoll.errors import InputError
-
-HIDDEN = (".", "_")  # how the names of files begin that are no data, as pyarrow and Spark have it
 
 
 def is_several(data: str) -> bool:
@@ -52,4 +50,4 @@ def find_inputs(data: str) -> list[Place]:
 
 def _is_data(path: Path, folder: Path) -> bool:
     """Return whether a path in a folder is a file that is not hidden."""
-    return path.is_file() and not any(part.startswith(HIDDEN) for part in path.relative_to(folder).parts)
+    return path.is_file() and not is_hidden(path.relative_to(folder).parts)

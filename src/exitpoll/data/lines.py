@@ -67,14 +67,12 @@ def open_bytes(path: Place) -> Iterator[BinaryIO]:
         The open file.
     """
     opener = COMPRESSIONS.get(path.suffix.lower())
-    if opener is None:
-        with path.open("rb") as file:
-            yield file
-        return
     try:
-        with opener(path) as file:
+        with path.open("rb") if opener is None else opener(path) as file:
             yield file
     except (OSError, EOFError, zlib.error) as error:
+        if opener is None:
+            raise InputError(f"'{path}' cannot be read: {error}") from error
         raise InputError(f"'{path}' cannot be decompressed: {error}; is it damaged or cut off?") from error
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 from typing import Any, BinaryIO, cast
@@ -9,6 +10,7 @@ from typing import Any, BinaryIO, cast
 from exitpoll.errors import InputError
 
 URL = "://"
+HIDDEN = (".", "_")  # files and folders whose names begin with these hold no data: .git, _delta_log, _temporary
 
 
 @dataclass(frozen=True)
@@ -69,11 +71,27 @@ def list_remote(pattern: str) -> list[Place]:
         if has_magic(path) and not filesystem.exists(path):
             names = [name for name, about in filesystem.glob(path, detail=True).items() if about["type"] == "file"]
         else:
-            names = filesystem.find(path) if filesystem.isdir(path) else [path] * filesystem.exists(path)
+            names = _data_below(path, filesystem.find(path)) if filesystem.isdir(path) else [path]
+            names = names if filesystem.exists(path) else []
     except Exception as error:  # every file system has errors of its own
         raise InputError(f"'{pattern}' cannot be listed: {type(error).__name__}: {error}") from error
     is_local = "file" in ([filesystem.protocol] if isinstance(filesystem.protocol, str) else filesystem.protocol)
     return [Path(name) if is_local else RemoteFile(filesystem.unstrip_protocol(name)) for name in sorted(names)]
+
+
+def _data_below(folder: str, names: list[str]) -> list[str]:
+    """Return the names below a folder that are not hidden, at any depth."""
+    root = PurePosixPath(folder)
+    return [name for name in names if not is_hidden(PurePosixPath(name).relative_to(root).parts)]
+
+
+def is_hidden(parts: Sequence[str]) -> bool:
+    """Return whether a path is hidden, or in a hidden folder.
+
+    Args:
+        parts: Of the path, below the folder that was named.
+    """
+    return any(part.startswith(HIDDEN) for part in parts)
 
 
 def state_of(place: Place) -> tuple[int, str]:

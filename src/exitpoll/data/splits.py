@@ -12,7 +12,16 @@ import numpy as np
 from numpy.typing import NDArray
 
 from exitpoll.data.batching import Text
-from exitpoll.data.columns import Columns, PickedColumns, Table, column_notes, find_text_columns, pick_columns, to_table
+from exitpoll.data.columns import (
+    Columns,
+    PickedColumns,
+    Table,
+    column_notes,
+    find_text_columns,
+    is_empty,
+    pick_columns,
+    to_table,
+)
 from exitpoll.data.cut import copies_of, cut_rows
 from exitpoll.data.demo import EMBEDDED, read_embedded
 from exitpoll.data.hub import read_hub
@@ -180,23 +189,28 @@ def load_texts(
     return _to_texts(table, LabelScheme(problem_type, label_names, accept_numbers=True))
 
 
-def read_unlabelled(source: str | Path, columns: Columns | None = None) -> Texts:
-    """Read the texts of one file, and no labels.
+def read_unlabelled(source: str | Path, columns: Columns | None = None) -> tuple[Texts, list[str]]:
+    """Read the texts of one file, and no labels; rows without a text, which logs have, are left out.
 
     Args:
         source: A CSV, TSV, JSON, JSONL, TXT or Parquet file, the text files also compressed (.gz, .zst).
         columns: The columns of the texts; looked up by convention by default.
 
     Returns:
-        The texts.
+        The texts, and notes on what was left out.
     """
     path = Path(source)
     if not path.is_file():
         raise InputError(f"'{source}' is not a file" if path.exists() else f"'{source}' does not exist")
     rows, wanted = read_file(path), columns or Columns()
     text, pair = find_text_columns(rows, wanted.text, wanted.pair)
-    table = to_table(rows, PickedColumns(text, pair))
-    return Texts(table.first, table.second)
+    filled = [row for row in rows if not any(is_empty(row, column) for column in (text, pair) if column is not None)]
+    if not filled:
+        raise InputError(f"'{source}': no row has a text in column '{text}'" + (f" and '{pair}'" if pair else ""))
+    left_out = len(rows) - len(filled)
+    table = to_table(filled, PickedColumns(text, pair))
+    notes = [f"{left_out} of {len(rows)} rows have no text and are left out"] if left_out else []
+    return Texts(table.first, table.second), notes
 
 
 def _to_texts(table: Table, scheme: LabelScheme) -> Texts:

@@ -26,6 +26,8 @@ def choose_layout(
     block: Sequence[Row], text_column: str | None, pair_column: str | None, on_error: OnError, *, is_fixed: bool
 ) -> Layout:
     """Choose the columns by the first rows."""
+    if not block:
+        raise InputError("there are no rows")
     if all(row.problem is not None for row in block):
         raise InputError(f"none of the first {len(block)} rows can be read; {block[0].problem}")
     text, pair = find_text_columns(block, text_column, pair_column)

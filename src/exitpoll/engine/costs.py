@@ -9,8 +9,10 @@ from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import asdict, dataclass
 from importlib.metadata import version
+from pathlib import Path
 
 import numpy as np
+from numpy.typing import NDArray
 
 from exitpoll.data.batching import Tokens
 from exitpoll.data.splits import Texts
@@ -26,6 +28,7 @@ LONGEST = 0.6  # seconds that measuring may take
 WORTH = 0.1  # share of the time of a call above which its overhead is worth waiting for others
 ABOUT_BEST = 1.1  # times the least time of a token: up to there, larger calls are as good
 MOST_TOKENS = 1 << 30  # of costs that are kept
+MOST_KEPT = 32  # costs in a file: containers have a new host name each time
 
 
 @dataclass(frozen=True)
@@ -56,13 +59,25 @@ def measure_costs(model: LoadedModel) -> CallCosts:
     """
     seconds = _time_calls(model)  # by tokens
     tokens, times = np.array(list(seconds), dtype=np.float64), np.array(list(seconds.values()))
-    slope = (times[-1] - times[0]) / (tokens[-1] - tokens[0]) if len(tokens) > 1 else 0.0
-    if slope <= 0:  # the clock says nothing
+    if len(times) < 2 or (np.diff(times) <= 0).any():  # the clock says nothing
         return USUAL
     per_token = times / tokens
     best = int(tokens[per_token <= ABOUT_BEST * per_token.min()].max())
-    overhead = max(times[0] - slope * tokens[0], 0.0)  # of a line through the smallest and the largest call
-    return CallCosts(round(float(overhead / slope), 2), best)
+    overhead = _overhead(tokens[tokens <= best], times[tokens <= best])
+    if best == tokens[-1]:  # nothing says that larger calls are worse: there was no time for them
+        best = max(best, USUAL.best_tokens, round(overhead / WORTH))  # where a call costs much, as on a GPU
+    return CallCosts(round(overhead, 2), best)
+
+
+def _overhead(tokens: NDArray, times: NDArray) -> float:
+    """Return the overhead of a call in tokens: of a line through the smallest call and the largest that is not slower.
+
+    A line through larger calls would be too steep, as if small ones had no overhead.
+    """
+    if len(tokens) < 2:
+        return 0.0
+    slope = (times[-1] - times[0]) / (tokens[-1] - tokens[0])
+    return max(float(times[0] / slope - tokens[0]), 0.0)
 
 
 def _time_calls(model: LoadedModel) -> dict[int, float]:
@@ -89,7 +104,7 @@ def _time_calls(model: LoadedModel) -> dict[int, float]:
 def _run_all_layers(runtime: Runtime, tokens: Tokens) -> None:
     """Run texts through all layers: the weights of one layer alone would stay in the cache of the processor."""
     if exits_by_itself(runtime):
-        runtime.run_to(tokens, len(runtime.exit_layers) - 1, every_head=False)
+        runtime.run_to(tokens, len(runtime.exit_layers) - 1)
     else:
         runtime.advance(runtime.embed(tokens), range(1, runtime.exit_layers[-1] + 1))
 
@@ -103,20 +118,49 @@ def costs_of(model: LoadedModel) -> CallCosts:
     Returns:
         The costs.
     """
-    path = None if model.origin is None else find_folder(model.origin.folder, model.origin.runtime) / COSTS
-    if path is None or not (path.parent / MANIFEST).exists():
-        return measure_costs(model)
+    costs = kept_costs(model)
+    if costs is None:
+        costs = measure_costs(model)
+        path = _path_of(model)
+        if path is not None:
+            kept = {**_kept_in(path), _key_of(model): asdict(costs)}
+            with suppress(OSError):  # a folder that cannot be written to
+                write_json(path, dict(list(kept.items())[-MOST_KEPT:]))
+    return costs
+
+
+def kept_costs(model: LoadedModel) -> CallCosts | None:
+    """Return the costs of calls as they were measured before, which takes no time.
+
+    Args:
+        model: The model.
+
+    Returns:
+        The costs; None if they were not measured on this machine, or not kept.
+    """
+    path = _path_of(model)
+    return None if path is None else _read_costs(_kept_in(path).get(_key_of(model)))
+
+
+def _path_of(model: LoadedModel) -> Path | None:
+    """Return the file in which costs are kept: only exports keep them."""
+    if model.origin is None:
+        return None
+    folder = find_folder(model.origin.folder, model.origin.runtime)
+    return folder / COSTS if (folder / MANIFEST).exists() else None
+
+
+def _kept_in(path: Path) -> Mapping[str, object]:
+    """Return what is kept in a file, the oldest first."""
+    return (read_json(path) or {}) if path.exists() else {}
+
+
+def _key_of(model: LoadedModel) -> str:
+    """Return what costs depend on beside the model."""
     runtime = model.runtime
     versions = " ".join(f"{package} {version(package)}" for package in runtime.packages)
     host = hashlib.sha256(platform.node().encode()).hexdigest()[:8]  # exports are published: not its name
-    key = f"{versions}, {runtime.threads} threads, {platform.machine()}, host {host}"
-    kept = (read_json(path) or {}) if path.exists() else {}
-    costs = _read_costs(kept.get(key))
-    if costs is None:
-        costs = measure_costs(model)
-        with suppress(OSError):  # a folder that cannot be written to
-            write_json(path, {**kept, key: asdict(costs)})
-    return costs
+    return f"{versions}, {runtime.threads} threads, {platform.machine()}, host {host}"
 
 
 def _read_costs(content: object) -> CallCosts | None:

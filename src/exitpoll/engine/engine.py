@@ -20,7 +20,7 @@ from exitpoll.decide.metrics import MULTI_LABEL, REGRESSION
 from exitpoll.decide.numerics import softmax
 from exitpoll.decide.policy import Policy
 from exitpoll.engine.arguments import iterate_texts, to_integer, to_text
-from exitpoll.engine.costs import USUAL, CallCosts, costs_of
+from exitpoll.engine.costs import USUAL, CallCosts, costs_of, kept_costs
 from exitpoll.engine.loading import default_runtime, load_model, policy_of
 from exitpoll.engine.runtime import LoadedModel
 from exitpoll.engine.scheduler import Scheduler
@@ -194,8 +194,7 @@ class Engine:
         if len(first) == 1:
             yield from self._run_alone(first[0])
             return
-        costs = self.costs if len(first) >= MEASURED and batch_size > 1 else USUAL
-        scheduler = self._scheduler(costs, refill=refill and batch_size > 1)
+        scheduler = self._scheduler(self._costs_for(len(first)), refill=refill and batch_size > 1)
         windows = chain([first] if first else [], iter(lambda: list(islice(numbered, WINDOW)), []))
         for departure in scheduler.run(self._calls(windows, scheduler, batch_size)):
             yield from predictions_of(self.model, departure)
@@ -230,6 +229,15 @@ class Engine:
     def costs(self) -> CallCosts:
         """What calls cost in the runtime of the engine, measured when this is first asked for."""
         return costs_of(self.model)
+
+    def _costs_for(self, texts: int) -> CallCosts:
+        """Return what calls cost for a job: a small one is not worth measuring, but what was measured before counts."""
+        return self.costs if texts >= MEASURED else self._kept_costs or USUAL
+
+    @cached_property
+    def _kept_costs(self) -> CallCosts | None:
+        """What calls cost as it was measured before."""
+        return kept_costs(self.model)
 
     @cached_property
     def walk(self) -> Walk:

@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import json
+from collections.abc import Mapping, Sequence
 from enum import StrEnum
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from exitpoll.decide.policy import Policy
+from exitpoll.errors import InputError
+
+OUTSIDE = ("threshold", "max_depth", "certificate", "version")  # of a policy: what is not part of a graph
 
 
 class Inputs(StrEnum):
@@ -102,3 +107,47 @@ def levels_at(policy: Policy, exit_layers: Sequence[int]) -> NDArray:
     layers = policy.asked(exit_layers)
     levels[[list(exit_layers).index(layer) for layer in layers]] = policy.levels(len(layers))
     return levels
+
+
+# ---- which policies a graph can run ---------------------------------------------------------------------------------
+
+
+def decisions_of(policy: Policy) -> Mapping[str, object]:
+    """Return what of a policy is part of a graph: all but levels, depth and certificate.
+
+    Where it never exits early, only the depth at which all texts leave counts.
+
+    Args:
+        policy: The policy.
+
+    Returns:
+        Fields by name.
+    """
+    content = json.loads(json.dumps(policy.to_dict()))
+    if policy.threshold is None:
+        return {name: content[name] for name in ("problem_type", "max_depth")}
+    return {name: value for name, value in content.items() if name not in OUTSIDE}
+
+
+def check_stops(numbers: Sequence[int], stops: Sequence[int], exit_layers: Sequence[int]) -> None:
+    """Refuse to stop at exits at which a graph cannot.
+
+    Args:
+        numbers: Of the exits.
+        stops: Of those at which it can stop.
+        exit_layers: The layers of all exits of the model.
+    """
+    if set(numbers) - set(stops):
+        layers = ", ".join(str(exit_layers[number]) for number in stops)
+        raise InputError(f"this export can stop after layers {layers} alone: export the model with this policy")
+
+
+def check_can_run(runtime: Any, policy: Policy) -> None:
+    """Refuse a policy that a self-exiting graph neither has inside nor can stop for.
+
+    Args:
+        runtime: Any runtime, or what is known of it: with `decisions` and `stops` if it exits by itself.
+        policy: The policy.
+    """
+    if runtime.exits_by_itself and decisions_of(policy) != runtime.decisions:
+        check_stops(asked_by(policy, runtime.exit_layers), runtime.stops, runtime.exit_layers)

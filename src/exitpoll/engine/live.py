@@ -1,10 +1,14 @@
 """Texts that arrive while others are half-way: which of them share the next call.
 
 A job knows all its texts, and `Scheduler` lets some of them wait for better calls. A server does not know what will
-come. Here the text that is due first always runs next: by its deadline, or as if it had one of `USUAL_PATIENCE` after
-its arrival. Other texts at its depth share its call where the call saved is worth more than the padding added. Texts of
-different policies share a call if the policies decide exit by exit: layers run once for all, then each policy asks its
-heads. No text waits for company while the model is idle.
+come. Here the text that is due first always runs next: `max_wait` after its arrival, or at its deadline if that is
+sooner. So newer texts go first for `max_wait` at most, as long as their deadlines are nearer: a text that comes later
+is due later, and one whose deadline has passed is dropped. Other texts at its depth share its call where the call saved
+is worth more than the padding added. Texts of different policies share a call if the policies decide exit by exit:
+layers run once for all, then each policy asks its heads. No text waits for company while the model is idle.
+
+Texts that are never due run in the background: when no other text is under way, and one by one, so that a text that
+arrives waits for one of them at most.
 
 A text is answered as it would be alone, whatever it shared calls with. If a call fails, its texts run again one by one,
 and only those fail that fail alone.
@@ -12,8 +16,10 @@ and only those fail that fail alone.
 
 from __future__ import annotations
 
+import math
 import time
 from bisect import insort
+from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from copy import copy
 from dataclasses import dataclass, field, replace
@@ -40,7 +46,8 @@ from exitpoll.engine.costs import USUAL, CallCosts
 from exitpoll.engine.runtime import Runtime, State
 from exitpoll.engine.walks import Batch, Explained, Group, Walk, first_group, joined, walk_for
 
-USUAL_PATIENCE = 1.0  # seconds after which a text without a deadline is due
+MAX_WAIT = 0.02  # seconds after its arrival that a text is due, and goes before all that are newer
+NEVER = math.inf  # when texts in the background are due
 LOOK_AHEAD = 128  # texts or groups that are considered for sharing a call
 
 Lane = tuple[int, int]  # groups that may share a call: what `kind_of` returns, depth
@@ -57,6 +64,7 @@ class LiveScheduler:
         most_tokens: Most tokens in a call, with padding; a longer text is alone.
         clock: Seconds, for deadlines.
         on_call: Told the numbers of the texts of every call before it begins.
+        max_wait: Seconds after its arrival that a text is due, unless its deadline is sooner.
     """
 
     runtime: Runtime
@@ -64,6 +72,7 @@ class LiveScheduler:
     most_tokens: int | None = None
     clock: Callable[[], float] = time.monotonic
     on_call: Callable[[Sequence[int]], None] = lambda numbers: None
+    max_wait: float = MAX_WAIT
     texts: dict[int, Arrival] = field(default_factory=dict, init=False)  # under way
     queue: list[tuple[float, int]] = field(default_factory=list, init=False)  # not started: (due, number), rising
     pools: dict[Lane, list[Member]] = field(default_factory=dict, init=False)
@@ -92,7 +101,8 @@ class LiveScheduler:
             max_depth: Most layers to run, if fewer than by the policy.
             deadline: When their answers are of no use any more, on the scheduler's clock.
             explain: Whether their departures hold the logits of all exits asked.
-            due: When they are due; by default at the deadline, or some time from now.
+            due: When they are due; by default `max_wait` from now, but at the deadline at the latest. Those that are
+                never due (infinity) run in the background.
             alone: Whether they may share calls with no others, not even with each other.
 
         Returns:
@@ -100,10 +110,11 @@ class LiveScheduler:
         """
         walk = self.walk(policy, max_depth, explain=explain)
         if due is None:
-            due = self.clock() + USUAL_PATIENCE if deadline is None else deadline
+            usual = self.clock() + self.max_wait
+            due = usual if deadline is None else min(usual, deadline)
         numbers = list(range(self._next_number, self._next_number + len(tokens["input_ids"])))
         self._next_number += len(numbers)
-        self._alone.update(numbers if alone else ())
+        self._alone.update(numbers if alone or due == NEVER else ())
         for row, number in enumerate(numbers):
             own = {name: column[row] for name, column in tokens.items()}
             self.texts[number] = Arrival(number, own, walk, due, deadline)
@@ -128,8 +139,8 @@ class LiveScheduler:
     def expire(self) -> list[int]:
         """Drop the texts whose deadline has passed, and return their numbers."""
         late, now = [], self.clock()
-        while self._deadlines and self._deadlines[0][0] <= now:
-            late.append(heappop(self._deadlines)[1])
+        while self._deadlines and (self._deadlines[0][0] <= now or self._deadlines[0][1] not in self.texts):
+            late.append(heappop(self._deadlines)[1])  # or has left: what is kept must not grow with the timeout
         return self.cancel(late)
 
     def step(self) -> Step:
@@ -167,6 +178,11 @@ class LiveScheduler:
     def forget(self, policy: Policy) -> None:
         """Let go of a policy that no further text will have; texts under way keep it."""
         self._walks = {key: kept for key, kept in self._walks.items() if kept[0] is not policy}
+
+    def pool_texts(self) -> dict[int, int]:
+        """Return how many texts wait half-way, by the layers that they have run."""
+        depths = (depth for members in self.pools.values() for member in members for depth in member.group.depth)
+        return {int(depth): count for depth, count in Counter(depths).items()}
 
     # ---- which texts share a call -----------------------------------------------------------------------------------
 
@@ -285,8 +301,9 @@ class LiveScheduler:
         return replace(step, departures=departures)
 
     def _enough(self, group: Group) -> int:
-        """Return how many texts of a group must stay to run on in the same call: any, if no others wait."""
-        if not self.queue and not self.pools:
+        """Return how many texts of a group must stay to run on in the same call: any, if no others are due."""
+        is_first = not self.queue or self.queue[0][0] == NEVER
+        if is_first and all(self._due_of(lane) == NEVER for lane in self.pools):
             return 1
         return min(len(group), -(-self.costs.enough_tokens // group.tokens))
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from exitpoll.data.batching import Tokens, lengths_of, mask_of, padded_columns
 from exitpoll.decide.metrics import REGRESSION
 from exitpoll.decide.policy import Policy
-from exitpoll.engine.exit_graph import Inputs, Outputs
+from exitpoll.engine.exit_graph import Inputs, Outputs, asked_by, check_stops, decisions_of
 from exitpoll.engine.manifest import Manifest
 from exitpoll.engine.onnx_parts import join_hidden
 from exitpoll.engine.onnx_session import Graph, session_options, usable_cores
@@ -21,7 +21,6 @@ from exitpoll.engine.runtime import Passage
 from exitpoll.errors import InputError
 
 MASK = "attention_mask"
-OUTSIDE = ("threshold", "max_depth", "certificate", "version")  # of a policy: what is not part of the graph
 
 
 @dataclass(frozen=True)
@@ -61,7 +60,9 @@ class OnnxGraph:
         if not has_classes or self._graph.metadata.get("exit_layers") != json.dumps(list(self.exit_layers)):
             stated = f"exits after layers {list(self.exit_layers)} and {self.classes} classes"
             raise InputError(f"'{folder / manifest.graph}' does not have {stated}; export the model again")
-        self._decides = _decisions_in(self._graph.metadata, folder / manifest.graph)
+        policy = _policy_in(self._graph.metadata, folder / manifest.graph)
+        self.decisions, self.asked = decisions_of(policy), asked_by(policy, self.exit_layers)
+        self.load_last_alone: Callable[[], OnnxGraph] | None = None
         self.stops: Sequence[int] = json.loads(self._graph.metadata.get("stops", "[]")) or range(len(self.exit_layers))
         levels = np.full(len(self.exit_layers), np.inf, dtype=np.float32)
         self._never = {Inputs.LEVELS: levels, Inputs.MAX_DEPTH: np.array(self.exit_layers[-1])}  # exit early
@@ -88,9 +89,7 @@ class OnnxGraph:
 
     def check_stops(self, numbers: Sequence[int]) -> None:
         """Refuse to stop at exits that the policy inside does not ask."""
-        if set(numbers) - set(self.stops):
-            layers = ", ".join(str(self.exit_layers[number]) for number in self.stops)
-            raise InputError(f"this export can stop after layers {layers} alone: export the model with this policy")
+        check_stops(numbers, self.stops, self.exit_layers)
 
     def logits_at(self, state: GraphState, exit_number: int, rows: NDArray | None = None) -> NDArray:
         """Return the logits of the exit that was passed last, for all rows, or some: (texts, classes)."""
@@ -114,7 +113,7 @@ class OnnxGraph:
 
     def decides(self, policy: Policy) -> bool:
         """Return whether the graph makes the decisions of a policy; levels and depth may be others."""
-        return _decisions_of(policy) == self._decides
+        return decisions_of(policy) == self.decisions
 
     def pass_exits(self, state: GraphState, levels: NDArray, max_depth: NDArray, enough: int) -> Passage:
         """Run texts past exits until they have left, or fewer than `enough` of them stay."""
@@ -151,13 +150,9 @@ class OnnxGraph:
         after = GraphState(state.lengths[inside], columns, stopped + 1, hidden, notes)
         return after, (numbers[inside] < 0).nonzero()[0], stopped + 1
 
-    def run_to(self, tokens: Tokens, exit_number: int, *, every_head: bool) -> None:
-        """Run texts to an exit, and ask every head on the way or only those that the policy inside asks."""
-        stop = {
-            **self._never,
-            Inputs.LAST: np.array(exit_number),
-            Inputs.WITH_LOGITS: np.array(every_head),
-        }
+    def run_to(self, tokens: Tokens, exit_number: int) -> None:
+        """Run texts to an exit, and ask the exits on the way that the policy inside asks."""
+        stop = {**self._never, Inputs.LAST: np.array(exit_number)}
         self._run([str(Outputs.EXIT_NUMBER)], self.embed(tokens), stop)
 
     def exit_logits(self, tokens: Tokens) -> NDArray:
@@ -186,21 +181,9 @@ def _joined(parts: Sequence[tuple[NDArray, NDArray | None]]) -> NDArray:
     return np.concatenate([array if rows is None else array[rows] for array, rows in parts])
 
 
-def _decisions_of(policy: Policy) -> Mapping[str, object]:
-    """Return what of a policy is part of a graph: all but levels, depth and certificate."""
-    return _decisions(json.loads(json.dumps(policy.to_dict())))
-
-
-def _decisions_in(metadata: Mapping[str, str], path: Path) -> Mapping[str, object]:
-    """Return the decisions that a graph makes, of the policy in its metadata."""
+def _policy_in(metadata: Mapping[str, str], path: Path) -> Policy:
+    """Return the policy in the metadata of a graph, whose decisions it makes."""
     try:
-        return _decisions(json.loads(metadata["policy"]))
+        return Policy.from_dict(json.loads(metadata["policy"]))
     except (LookupError, TypeError, ValueError, AttributeError) as error:
         raise InputError(f"'{path}' has no policy in its metadata; export the model again") from error
-
-
-def _decisions(content: Mapping[str, object]) -> Mapping[str, object]:
-    """Return the decisions in a policy; where it never exits early, only the depth at which all texts leave counts."""
-    if content["threshold"] is None:
-        return {name: content[name] for name in ("problem_type", "max_depth")}
-    return {name: value for name, value in content.items() if name not in OUTSIDE}

@@ -68,7 +68,7 @@ def predict_file(
         out: The CSV, TSV, JSONL or Parquet file to write; it appears when it is complete.
         text_column: The column of the text; chosen by convention if not given.
         pair_column: The column of the second text of a pair.
-        batch_size: Most texts in a call.
+        batch_size: The bound on memory, as for an engine.
         on_error: At a row that cannot be predicted: "stop", or "skip" it and state the reason in the column `error`,
             beside what could be read of the row.
         resume: Continue an interrupted job.
@@ -126,7 +126,7 @@ def predict_lines(
     Args:
         engine: The model with its policy.
         lines: Texts or JSON objects; empty lines are ignored.
-        batch_size: Most texts in a call; so many lines are read before the first is predicted.
+        batch_size: The bound on memory, as for an engine; so many lines are read before the first is predicted.
         text_column: The field of the text, in lines of JSON; chosen by convention if not given.
         pair_column: The field of the second text of a pair.
         on_error: As for files.

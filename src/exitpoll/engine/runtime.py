@@ -83,6 +83,8 @@ class ExitingRuntime(Runtime, Protocol):
     """A runtime that can decide by itself, and take texts past several exits in one call."""
 
     stops: Sequence[int]  # numbers of the exits at which a call may stop
+    asked: Sequence[int]  # numbers of the exits that the policy inside asks: the last alone if it never exits early
+    load_last_alone: Callable[[], ExitingRuntime] | None  # loads the same model with a policy that asks the last alone
 
     def check_stops(self, numbers: Sequence[int]) -> None:
         """Refuse to stop at other exits."""
@@ -93,8 +95,8 @@ class ExitingRuntime(Runtime, Protocol):
     def pass_exits(self, state: State, levels: NDArray, max_depth: NDArray, enough: int) -> Passage:
         """Run texts past exits until they have left, or fewer than `enough` of them stay."""
 
-    def run_to(self, tokens: Tokens, exit_number: int, *, every_head: bool) -> None:
-        """Run texts to an exit, and ask every head on the way or only those that the policy inside asks."""
+    def run_to(self, tokens: Tokens, exit_number: int) -> None:
+        """Run texts to an exit, and ask the exits on the way that the policy inside asks."""
 
     def exit_logits(self, tokens: Tokens) -> NDArray:
         """Compute the logits of every exit, (texts, exits, classes)."""

@@ -100,7 +100,7 @@ def predict_shards(
         kind: The format of files in a folder.
         text_column: The column of the text; chosen by convention if not given.
         pair_column: The column of the second text of a pair.
-        batch_size: Most texts in a call.
+        batch_size: The bound on memory, as for an engine.
         shard_rows: Rows in a shard, at most; by default by the number of rows and workers.
         on_error: At a row or file that cannot be read: "stop", or "skip" it and state the reason in the column `error`.
         resume: Continue an interrupted job, with any runner.
@@ -160,7 +160,7 @@ def _prepare(
         for leftover in folder.glob(f"*{ASIDE}"):
             leftover.unlink()
         return plan
-    if folder.exists() and any(path.name not in (DONE, POLICY) for path in folder.iterdir()):
+    if folder.exists() and any(path.name not in (DONE, POLICY) and path.suffix != ASIDE for path in folder.iterdir()):
         raise InputError(f"'{folder}' exists and is not an interrupted job of exitpoll; remove it")
     if shard_rows is not None:
         to_integer("shard_rows", shard_rows)
@@ -227,7 +227,7 @@ def _publish(plan: Plan, folder: Path, out: Path) -> None:
         except OSError as error:
             joined.unlink(missing_ok=True)
             raise _disk_full(error, folder) from error
-        shutil.rmtree(folder)
+        remove_folder(folder)
         return
     if out.exists():
         remove_folder(out)

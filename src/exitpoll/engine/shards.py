@@ -15,7 +15,7 @@ from exitpoll.data.readers import PARQUET, kind_of, read_rows
 from exitpoll.data.rows import Row, checked
 from exitpoll.data.writers import WRITERS, finish
 from exitpoll.decide.policy import Policy
-from exitpoll.engine.blocks import count_texts, counter_of, predict_block, record_of
+from exitpoll.engine.blocks import count_texts, counter_of, has_fixed_columns, predict_block, record_of
 from exitpoll.engine.engine import Engine
 from exitpoll.engine.jobs import Counts
 from exitpoll.engine.plan import DONE, POLICY, Plan, Shard, readable_rows
@@ -91,6 +91,8 @@ class ShardPredictor:
             file.write(WRITERS[request.kind](records, layout.columns, has_header and not counts.rows).encode())
             counts.add(outcomes)
             count_texts(outcomes, counter)
+        if has_header and not counts.rows and has_fixed_columns(request.kind):  # its rows follow in other shards
+            file.write(WRITERS[request.kind]([], layout.columns, True).encode())
         return ShardResult(counts, None if counter is None else counter.to_dict())
 
     def _rows_of(self, shard: Shard) -> Iterator[Row]:

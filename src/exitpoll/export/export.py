@@ -17,6 +17,8 @@ from exitpoll.decide.certificate import Guarantee
 from exitpoll.decide.metrics import METRICS, predictions
 from exitpoll.decide.policy import Policy
 from exitpoll.decide.trace import Trace
+from exitpoll.engine.exit_times import policy_that_asks_all
+from exitpoll.engine.onnx_graph import OnnxGraph
 from exitpoll.engine.onnx_runtime import load_exported
 from exitpoll.engine.record import record, record_in_memory
 from exitpoll.engine.runtime import LoadedModel
@@ -33,7 +35,7 @@ from exitpoll.models.folder import CARD, MANIFEST, POLICY, TRAINING, check_free_
 from exitpoll.models.model import EarlyExitModel
 from exitpoll.models.tokenizer import load_tokenizer
 
-FLOAT32, INT8, JOINED = "float32", "int8", "joined"  # folders inside the work folder
+FLOAT32, INT8, JOINED, LAST_ALONE = "float32", "int8", "joined", "last-alone"  # folders inside the work folder
 TRACE = "calibration.safetensors"  # in an export: the trace on which its policy was calibrated
 
 
@@ -102,7 +104,7 @@ def export_model(
         chosen, source = choose_device(device), _Source.load(model)
         parts = _write_parts(source, work, texts, int8, on_progress)
         joined = fits_one_file(parts, shared_layers=single_file)
-        folder, loaded = _joined(source, parts, None) if joined else (parts, load_exported(parts))
+        folder, loaded = _joined_to_record(source, parts) if joined else (parts, load_exported(parts))
         exported = Exported(to, loaded.runtime.name, None, int8=int8, exits_by_itself=joined)
         if policy_for is not None:
             exported = replace(exported, policy=policy_for(loaded))
@@ -114,8 +116,8 @@ def export_model(
             exported = _with_scores(_with_calibrated_policy(exported, source.policy, traces[1]), *traces)
         if exported.policy is not None:
             exported.policy.save(folder / POLICY)
-            if joined:
-                _joined(source, parts, exported.policy)
+        if joined:  # in place of the graph that was recorded; without a policy it never exits early
+            _joined(source, parts, exported.policy)
         write_text(folder / CARD, model_card(folder, f"{Path(model).resolve().name}, {loaded.runtime.name}"))
         publish(work, folder.name, to)
     return exported
@@ -143,7 +145,7 @@ def _work_folder(to: Path) -> Iterator[Path]:
     """Make a folder in which an export is prepared, in place of what a killed export left, and remove it at the end."""
     work = to.resolve().with_name(f"{to.resolve().name}.exporting")
     if work.exists() and not (
-        work.is_dir() and {path.name for path in work.iterdir()} <= {FLOAT32, INT8, JOINED, REPLACED}
+        work.is_dir() and {path.name for path in work.iterdir()} <= {FLOAT32, INT8, JOINED, LAST_ALONE, REPLACED}
     ):
         raise InputError(f"'{work}' exists and is not what an interrupted export leaves; remove it")
     restore(work, to)
@@ -190,9 +192,27 @@ def _write_parts(source: _Source, work: Path, texts: Texts | None, int8: bool, o
     return folder
 
 
-def _joined(source: _Source, parts: Path, policy: Policy | None) -> tuple[Path, LoadedModel]:
-    """Join the parts into one graph with the decisions of a policy, in a folder beside them."""
-    folder = parts.with_name(JOINED)
+def _joined_to_record(source: _Source, parts: Path) -> tuple[Path, LoadedModel]:
+    """Join the parts into one graph that asks all exits, and one beside it that asks the last: so asking is timed."""
+    problem_type = source.model.config.problem_type
+    folder, loaded = _joined(source, parts, policy_that_asks_all(problem_type))
+
+    def load_last_alone() -> OnnxGraph:
+        return _graph_of(_joined(source, parts, Policy(problem_type=problem_type), LAST_ALONE)[1])
+
+    _graph_of(loaded).load_last_alone = load_last_alone
+    return folder, loaded
+
+
+def _graph_of(loaded: LoadedModel) -> OnnxGraph:
+    """Return the runtime of a joined export."""
+    assert isinstance(loaded.runtime, OnnxGraph)
+    return loaded.runtime
+
+
+def _joined(source: _Source, parts: Path, policy: Policy | None, name: str = JOINED) -> tuple[Path, LoadedModel]:
+    """Join the parts into one graph with the decisions of a policy, or none, in a folder beside them."""
+    folder = parts.with_name(name)
     folder.mkdir(exist_ok=True)
     loaded = join_parts(parts, folder, policy, Texts(random_texts(source.tokenizer, CHECKED_TEXTS)))
     if source.training is not None:
@@ -212,9 +232,7 @@ def _policy_without_texts(source: _Source, exported: LoadedModel) -> Policy | No
     same_logits = runtime.name == "onnx float32" and calibrated.runtime == "torch float32"
     if not same_logits or calibrated.fingerprint != fingerprint_of(source.model, source.tokenizer):
         return None
-    carried = replace(
-        calibrated, fingerprint=runtime.fingerprint, runtime=runtime.name, carried_from=calibrated.runtime
-    )
+    carried = calibrated.carried_to(runtime.fingerprint, runtime.name)
     return replace(policy, certificate=replace(policy.certificate, source=carried))
 
 

@@ -18,10 +18,9 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from exitpoll.decide.incremental import take_step
+from exitpoll.decide.incremental import BROKEN, take_step
 from exitpoll.decide.metrics import MULTI_LABEL
 from exitpoll.decide.policy import Policy
-from exitpoll.decide.steps import Step
 from exitpoll.decide.strategies import STATIC
 from exitpoll.engine.exit_graph import Inputs, Outputs, asked_by, depth_cap, levels_at, stops_of
 from exitpoll.engine.manifest import Manifest
@@ -69,7 +68,7 @@ class SelfExitingGraph:
         scratch = GraphBuilder()
         logits, policy = Value(scratch, "logits", (self.classes,)), self.policy
         step = take_step(OnnxOperations(scratch), policy.strategy, logits, {}, 0, policy.settings, policy.problem_type)
-        return {name: value.shape for name, value in step.memory.items()}
+        return {name: value.shape for name, value in step.memory.items()} | {BROKEN: ()}
 
     def build(self) -> ModelProto:
         """Return the graph."""
@@ -111,8 +110,7 @@ class SelfExitingGraph:
         self.enough = node("Where", stops, constant(MANY), str(Inputs.ENOUGH))  # (exits,)
         layers = [*(self.manifest.exit_layers[number] for number in self.asked), MANY]
         following = [next(after for after in layers if after > layer) for layer in self.manifest.exit_layers]
-        may_stay = node("GreaterOrEqual", str(Inputs.MAX_DEPTH), constant(following))
-        self.levels = node("Where", may_stay, str(Inputs.LEVELS), constant(-np.inf, np.float32))  # (exits,)
+        self.capped = node("Less", str(Inputs.MAX_DEPTH), constant(following))  # (exits,) where all texts leave
 
     def _compute_context(self) -> None:
         """Compute what layers and heads need beside the hidden states, and note what has a row for every text."""
@@ -174,18 +172,18 @@ class SelfExitingGraph:
 
     def _continue(self, passed: Sequence[int], number: int, before: Stage) -> Stage:
         """Pick the texts that stay, or take those that start here, and run them to the next exit."""
-        entering, inside = [str(Inputs.HIDDEN), self.all_rows], [before.hidden, before.rows]
-        kinds = [tensor_type("", FLOAT, [None] * 3), tensor_type("", INT64, [None])]
-        if self.remembered:
-            entering, inside = [*entering, str(Inputs.NOTES)], [*inside, before.notes]
-            kinds.append(tensor_type("", FLOAT, [None] * 2))
+        entering, inside = (
+            [str(Inputs.HIDDEN), self.all_rows, str(Inputs.NOTES)],
+            [before.hidden, before.rows, before.notes],
+        )
+        kinds = [tensor_type("", kind, [None] * axes) for kind, axes in ((FLOAT, 3), (INT64, 1), (FLOAT, 2))]
         choice = self.builder.choose(self._starts_at(before.number + 1), kinds)
         with choice.branch(True) as outputs:
             outputs += entering
         with choice.branch(False) as outputs:
             outputs += [self._pick(name, before.stays) for name in inside]
-        hidden, rows, *notes = choice.names
-        return self._run_to_exit(passed, number, hidden, rows, notes[0] if notes else None)
+        hidden, rows, notes = choice.names
+        return self._run_to_exit(passed, number, hidden, rows, notes)
 
     def _run_to_exit(self, passed: Sequence[int], number: int, hidden: str, rows: str, notes: str | None) -> Stage:
         """Add the layers up to an exit, and its head and decision, or nothing more where the policy does not ask it."""
@@ -201,11 +199,14 @@ class SelfExitingGraph:
         logits, policy = Value(self.builder, name, (self.classes,)), self.policy
         memory = {} if notes is None else self.ops.split(notes, self.columns.results, self.remembered)
         place = self.asked.index(number)  # among the exits that the policy asks
+        broken = self.ops.sum_of_zeros(logits)  # NaN from the first exit on whose logits are not finite, 0 before
+        if BROKEN in memory:
+            broken = memory[BROKEN] + broken
         step = take_step(self.ops, policy.strategy, logits, memory, place, policy.settings, policy.problem_type)
-        leaves, fired = self._leaves(number, logits, step)
+        leaves, fired = self._leaves(number, step.score + broken)
         answer = answer_at(self.ops, policy, fired, logits, step)
         left_at = self.ops.where(leaves, self.ops.number(number + 1.0), self.ops.number(0.0))
-        columns = {"left_at": left_at, "answer": answer, "logits": logits, **step.memory}
+        columns = {"left_at": left_at, "answer": answer, "logits": logits, **step.memory, BROKEN: broken}
         written = self.builder.node("Concat", *self.ops.columns(columns), axis=1)
         return Stage(number, hidden, rows, written, *self._stays(number, leaves), logits_passed)
 
@@ -260,14 +261,13 @@ class SelfExitingGraph:
 
     # ---- decisions --------------------------------------------------------------------------------------------------
 
-    def _leaves(self, number: int, logits: Value, step: Step) -> tuple[Value, Value]:
-        """Return which texts leave, and which of them because of their score; the last exit is for all."""
-        score = step.score + self.ops.sum_of_zeros(logits)  # NaN where logits are not finite, which reaches no level
+    def _leaves(self, number: int, score: Value) -> tuple[Value, Value]:
+        """Return which texts leave, and which of them because of their score, as NaN does not; at the last exit all."""
         fired = score >= Value(self.builder, self._at(str(Inputs.LEVELS), number))
         if number == self.exits - 1:
             everyone = self.builder.filled(self.builder.node("Shape", score.name), True)
             return Value(self.builder, everyone), fired
-        return score >= Value(self.builder, self._at(self.levels, number)), fired
+        return Value(self.builder, self.builder.node("Or", fired.name, self._at(self.capped, number))), fired
 
     def _stays(self, number: int, leaves: Value) -> tuple[str, str]:
         """Return the places of the texts that stay, and whether these are enough to go on."""
