@@ -67,9 +67,9 @@ def listening_to(service):
     import uvicorn
 
     from exitpoll.server.app import build_app
-    from exitpoll.server.run import DrainingServer, listen
+    from exitpoll.server.run import DrainingServer, bind
 
-    listener = listen("127.0.0.1", 0)
+    listener = bind("127.0.0.1", 0)
     server = DrainingServer(uvicorn.Config(build_app(service), log_level="warning"), service)
     thread = threading.Thread(target=server.run, kwargs={"sockets": [listener]})
     thread.start()
@@ -78,7 +78,7 @@ def listening_to(service):
         yield listener.getsockname()[1]
     finally:
         server.should_exit = True
-        thread.join(timeout=10)
+        thread.join(timeout=60)
     assert not thread.is_alive()
 
 
@@ -89,7 +89,7 @@ def counts(client, name="exitpoll_texts_total"):
     return {labels: float(value) for labels, value in rows if float(value)}
 
 
-def wait_until(condition, seconds=60.0):
+def wait_until(condition, seconds=300.0):
     """Wait for what another thread does."""
     until = time.monotonic() + seconds
     while not condition():
@@ -101,14 +101,14 @@ def wait_until(condition, seconds=60.0):
 def listening(folder):
     """A function that serves a model at a port, from a thread."""
     pytest.importorskip("uvicorn", reason="the extra server is not installed")
-    from exitpoll.server.run import listen, server_of
+    from exitpoll.server.run import bind, server_of
     from exitpoll.server.service import Service
     from exitpoll.server.settings import ServerSettings
 
     @contextmanager
     def serve(runtime=None, **settings):
         service = Service(model_of(runtime), folder=folder, settings=ServerSettings(**settings), name="m")
-        server, listener = server_of(service), listen("127.0.0.1", 0)
+        server, listener = server_of(service), bind("127.0.0.1", 0)
         listener.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 4096)  # little is written that nobody reads
         thread = threading.Thread(target=server.run, args=([listener],))
         thread.start()
@@ -117,7 +117,7 @@ def listening(folder):
             yield service, listener.getsockname()[1]
         finally:
             server.should_exit = True
-            thread.join(timeout=20)
+            thread.join(timeout=60)
             listener.close()
         assert not thread.is_alive()
         assert (service.work, service.texts_under_way) == (0, 0)

@@ -15,6 +15,8 @@ from tests.numbers_runtime import Numbers, tokenize
 MAIN = (
     "import json, sys; sys.path[:] = json.loads(sys.argv[1]); import tests.server.faulty as faulty; faulty.run_worker()"
 )
+# A crash, and the end that the kernel puts to a process that uses up the memory.
+SIGNALS = {"kills": signal.SIGSEGV, "uses up": signal.SIGKILL}
 
 
 def token(text):
@@ -22,7 +24,7 @@ def token(text):
 
 
 class Faulty(Numbers):
-    """Kills its process on one text, hangs on another, and raises on a third; a folder counts its calls."""
+    """Ends its process on some texts, hangs on another, and raises on one; a folder counts its calls."""
 
     def __init__(self, folder):
         super().__init__()
@@ -34,8 +36,9 @@ class Faulty(Numbers):
         delay = self.folder / "delay.txt"
         if delay.exists():
             time.sleep(float(delay.read_text()))
-        if token("kills") in state:
-            os.kill(os.getpid(), signal.SIGKILL)
+        for text, number in SIGNALS.items():
+            if token(text) in state:
+                signal.raise_signal(number)  # in this thread: the call does not go on
         if token("hangs") in state:
             time.sleep(60)
         if token("raises") in state:

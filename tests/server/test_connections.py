@@ -7,14 +7,16 @@ import json
 import os
 import random
 import socket
+import threading
 import time
 from contextlib import ExitStack, suppress
 from http.client import HTTPConnection
 
 import pytest
 
+from exitpoll import InputError
 from tests.numbers_runtime import Numbers
-from tests.server.conftest import TEXTS, wait_until
+from tests.server.conftest import TEXTS, model_of, wait_until
 from tests.server.test_limits import Gated
 from tests.web.javascript import PACKAGES, needs_node, run_node
 
@@ -41,7 +43,7 @@ def read_all(connection):
 def probe(port):
     """The seconds that a probe takes."""
     before = time.monotonic()
-    client = HTTPConnection("127.0.0.1", port, timeout=10)
+    client = HTTPConnection("127.0.0.1", port, timeout=60)
     client.request("GET", "/health/live")
     assert client.getresponse().status == 200
     client.close()
@@ -55,6 +57,28 @@ def descriptors():
 def body_of(**fields):
     body = json.dumps(fields).encode()
     return REQUEST + f"Content-Length: {len(body)}\r\n\r\n".encode() + body
+
+
+def test_a_refusal_before_the_end_of_the_body_is_the_only_answer(listening):
+    with listening(max_body_bytes=1000, header_timeout=0.3) as (_, port), connect(port) as connection:
+        connection.sendall(REQUEST + b"Content-Length: 200000\r\n\r\n" + b"a" * 150_000)
+        time.sleep(0.5)  # longer than headers may take
+        last = body_of(text="a").replace(b"Host: a", b"Host: a\r\nConnection: close")
+        connection.sendall(b"a" * 50_000 + last)
+        statuses = [part[:3] for part in read_all(connection).split(b"HTTP/1.1 ")[1:]]
+    assert statuses == [b"413", b"200"]
+
+
+@pytest.mark.parametrize("kind", ["trailers", "pipelined headers"])
+def test_headers_without_end_behind_the_first(listening, kind):
+    chunked = REQUEST + b"Transfer-Encoding: chunked\r\n\r\n"
+    first = chunked + b"0\r\n" if kind == "trailers" else chunked + b"2\r\n{}\r\n0\r\n\r\n" + REQUEST
+    with listening(body_timeout=60) as (_, port), connect(port) as connection:
+        connection.sendall(first)
+        with suppress(OSError):  # closed while it sends
+            for _ in range(200):
+                connection.sendall(b"a: b\r\n" * 1000)
+        assert b"431" in read_all(connection) or not connection.recv(1)
 
 
 @pytest.mark.parametrize(
@@ -74,7 +98,7 @@ def test_headers_that_come_slowly(listening, first):
             for connection in slow:
                 connection.sendall(first[-2:])
         assert {read_all(connection).split(b"\r\n")[0] for connection in slow} == {b"HTTP/1.1 408 Request Timeout"}
-        assert 0.2 < time.monotonic() - began < 5
+        assert 0.2 < time.monotonic() - began < 20
         stack.close()
         wait_until(lambda: descriptors() <= before)
 
@@ -110,6 +134,24 @@ def test_headers_without_end(listening):
                 connection.sendall(b"X-%d: " % number + b"a" * 8000 + b"\r\n")
         assert read_all(connection)[:12] in (b"HTTP/1.1 431", b"")
         probe(port)
+
+
+@pytest.mark.skipif(os.name != "posix", reason="elsewhere a port is bound once")
+def test_two_servers_that_start_at_once(folder):
+    """Both take the port before they load their models: the later one is refused when it begins to listen."""
+    from exitpoll.server.run import bind, serve_forever
+    from exitpoll.server.service import Service
+
+    with bind("127.0.0.1", 0) as first:
+        address = first.getsockname()
+        second = bind(*address)
+        with pytest.raises(ConnectionRefusedError):
+            socket.create_connection(address)
+        first.listen()
+        with pytest.raises(InputError, match=f"cannot listen at 127.0.0.1, port {address[1]}: Address already in use"):
+            serve_forever(Service(model_of(), folder=folder), second)
+        with pytest.raises(InputError, match="Address already in use"):
+            bind(*address)
 
 
 def test_a_reader_that_stops(listening):
@@ -170,7 +212,7 @@ def test_two_hundred_requests_of_odd_bytes(listening):
     chance = random.Random(0)
     with listening(header_timeout=0.5, body_timeout=0.5) as (_, port):
         for number in range(200):
-            with connect(port) as connection, suppress(ConnectionError):
+            with connect(port) as connection, suppress(OSError):  # it may be closed before all is sent, or shut down
                 connection.sendall(mutated(chance, body_of(text="a")))
                 connection.shutdown(socket.SHUT_WR)
             if number % 10 == 0:
@@ -246,3 +288,76 @@ def test_many_connections_that_do_nothing(listening):
             connection.sendall(body_of(text="a"))
         assert all(connection.recv(1 << 12).startswith(b"HTTP/1.1 200") for connection in idle)
         assert probe(port) < 1
+
+
+class TestAtTheEnd:
+    """When the server ends, a request on a connection that was accepted is answered, by 503 at least: it is not cut."""
+
+    @pytest.fixture
+    def ending(self, folder, monkeypatch):
+        """A function that ends a server: what a client does meanwhile, and the bytes that it gets."""
+        from exitpoll.server.run import DrainingServer, bind, server_of
+        from exitpoll.server.service import Service
+
+        def end(before, meanwhile):
+            ready, over = threading.Event(), threading.Event()
+
+            async def blocked(server):
+                """Be busy while the client does something, and end at once: nothing was accepted or read since."""
+                while not over.is_set() and not ready.is_set():
+                    await asyncio.sleep(0.001)
+                wait = time.monotonic() + 0.3
+                while time.monotonic() < wait:
+                    time.sleep(0.01)
+                server.service.is_draining = True
+
+            monkeypatch.setattr(DrainingServer, "main_loop", blocked)
+            listener = bind("127.0.0.1", 0)
+            server = server_of(Service(model_of(), folder=folder, name="m"))
+            listener.listen()
+            thread = threading.Thread(target=server.run, args=([listener],))
+            thread.start()
+            try:
+                wait_until(lambda: server.started)
+                port = listener.getsockname()[1]
+                connection = before(port)
+                ready.set()
+                time.sleep(0.05)
+                connection = meanwhile(port, connection)
+                return read_all(connection)
+            finally:
+                over.set()
+                thread.join(timeout=60)
+                listener.close()
+                assert not thread.is_alive()
+
+        return end
+
+    def test_a_connection_that_nobody_has_taken_yet(self, ending):
+        def meanwhile(port, _):
+            connection = connect(port)
+            connection.sendall(body_of(text="a"))
+            return connection
+
+        assert ending(lambda port: None, meanwhile).startswith(b"HTTP/1.1 503 ")
+
+    @pytest.mark.parametrize("first", ["nothing", "part of the headers", "a whole request"])
+    def test_a_connection_that_is_open(self, ending, first):
+        content = body_of(text="a")
+        sent = {"nothing": b"", "part of the headers": content[:40], "a whole request": content}[first]
+
+        def before(port):
+            connection = connect(port)
+            connection.sendall(sent)
+            if sent == content:
+                assert connection.recv(1 << 16).startswith(b"HTTP/1.1 200 ")
+            time.sleep(0.05)
+            return connection
+
+        def meanwhile(port, connection):
+            connection.sendall(content if sent == content else content[len(sent) :])
+            return connection
+
+        answer = ending(before, meanwhile)
+        assert answer.startswith(b"HTTP/1.1 503 ")
+        assert b"connection: close" in answer.lower()

@@ -5,11 +5,13 @@ from __future__ import annotations
 import json
 import struct
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 
 import numpy as np
 import pytest
 
 from exitpoll import Engine, Policy
+from exitpoll.server.request_schemas import schema_of
 from tests.numbers_runtime import Numbers
 from tests.server.conftest import POLICIES, TEXTS, counts, model_of
 
@@ -241,16 +243,35 @@ def test_every_example_of_the_document_is_answered(serving):
     with serving() as client:
         document = client.get("/openapi.json").json()
         for path, operations in document["paths"].items():
-            if "get" in operations:
-                assert client.get(path).status_code == 200, path
-            elif "requestBody" in operations["post"]:
-                body = operations["post"]["requestBody"]["content"]["application/json"]["schema"]["example"]
-                assert client.post(path.replace("{name}", "m"), json=body).status_code == 200, path
-            else:
-                assert client.post(path).status_code == 200, path
+            target = path.replace("{name}", "m").replace("{version}", "1")
+            for method, operation in operations.items():
+                content = operation.get("requestBody", {}).get("content", {}).get("application/json")
+                body = None if content is None else content["schema"]["example"]
+                assert client.request(method, target, json=body).status_code == 200, path
         unknown = client.get("/nothing")
         assert unknown.status_code == 404
         assert client.get("/v1/predict").status_code == 405
+        assert client.options("/").headers["Allow"] == "GET, HEAD, POST"  # of the page and of the clients
+
+
+def test_an_empty_name_is_no_policy(serving):
+    with serving() as client:
+        answer = client.post("/v1/predict", json={"text": "a", "policy": ""})
+        assert answer.status_code == 422
+        assert "there is no policy ''" in answer.json()["error"]
+        assert client.post("/classify", json={"input": "a", "model": "m:"}).status_code == 404
+        assert client.post("/models/m:", json={"inputs": "a"}).status_code == 404
+
+
+def test_pairs_are_described_where_the_model_may_take_them(serving, monkeypatch):
+    with serving() as client:
+        for known, forms in ((None, 2), (False, 1)):
+            training = {} if known is None else {"pairs": known}
+            monkeypatch.setattr(client.service, "model", replace(client.service.model, training=training))
+            text = schema_of(client.service, "/v1/predict")["properties"]["text"]["anyOf"][0]
+            assert len(text.get("anyOf", [text])) == forms
+            pair = client.post("/v1/predict", json={"text": ["a", "b"]})
+            assert pair.status_code == (200 if forms == 2 else 422)
 
 
 def test_headers(serving):

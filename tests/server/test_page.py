@@ -23,6 +23,7 @@ from exitpoll.server.service import Service
 from exitpoll.server.settings import ServerSettings
 
 needs_chromium = pytest.mark.skipif(CHROMIUM is None, reason="there is no Chromium")
+needs_axe = pytest.mark.skipif(not AXE.is_file(), reason="there is no axe-core")
 LOOKS = {"wide": {}, "phone": {"width": 375, "height": 800}, "dark": {"dark": True}}
 TEXTS = ["a b", "<b>c</b> & d", "e f g h", "a text of many words " * 8]
 DEFAULT = Policy(
@@ -106,9 +107,17 @@ def test_texts_are_answered(browser, address, look):
         *("/", "/info", "/v1/policies", "/v1/status", "/v1/predict/stream"),
         *FILES,
     }
-    if AXE.is_file():
-        browser.run("document.querySelector('details').open = true")
-        assert violations(browser) == []
+
+
+@needs_chromium
+@needs_axe
+@pytest.mark.parametrize("look", LOOKS)
+def test_the_page_is_accessible(browser, address, look):
+    browser.open(f"{address}/", **LOOKS[look])
+    ask(browser)
+    assert shown(browser) == expected(DEFAULT)
+    browser.run("document.querySelector('details').open = true")
+    assert violations(browser) == []
 
 
 def violations(browser):
@@ -166,8 +175,14 @@ def test_the_documentation(browser, address, look):
     browser.open(f"{address}/docs", **LOOKS[look])
     assert browser.console == []
     assert browser.run("document.documentElement.scrollWidth <= innerWidth")
-    if AXE.is_file():
-        assert violations(browser) == []
+
+
+@needs_chromium
+@needs_axe
+@pytest.mark.parametrize("look", LOOKS)
+def test_the_documentation_is_accessible(browser, address, look):
+    browser.open(f"{address}/docs", **LOOKS[look])
+    assert violations(browser) == []
 
 
 def test_pages_are_small_and_ask_nobody_else(serving):

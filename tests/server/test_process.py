@@ -6,10 +6,12 @@ import json
 import shutil
 import signal
 import socket
+import statistics
 import subprocess
 import sys
 import time
 from concurrent.futures import ThreadPoolExecutor
+from importlib.util import find_spec
 from urllib.error import HTTPError, URLError
 from urllib.request import Request, urlopen
 
@@ -23,6 +25,7 @@ from tests.tiny import toy_texts
 pytest.importorskip("uvicorn", reason="the extra server is not installed")
 pytestmark = pytest.mark.slow
 TEXTS = list(toy_texts(30, 4).first)
+SLOW_START = 10.0  # milliseconds
 WITHOUT_TORCH = """
 import importlib.util, sys
 sys.path.insert(0, sys.argv.pop(1))
@@ -50,13 +53,13 @@ def free_port():
 
 def post(port, path, body):
     request = Request(f"http://127.0.0.1:{port}{path}", data=json.dumps(body).encode(), method="POST")
-    with urlopen(request, timeout=30) as response:
+    with urlopen(request, timeout=120) as response:
         return json.loads(response.read())
 
 
 def status(port, path):
     try:
-        with urlopen(f"http://127.0.0.1:{port}{path}", timeout=5) as response:
+        with urlopen(f"http://127.0.0.1:{port}{path}", timeout=30) as response:
             return response.status
     except HTTPError as error:
         return error.code
@@ -103,8 +106,9 @@ def test_an_export_is_served_without_torch_and_drained(start, export):
             outcomes.append(len(post(port, "/v1/predict", {"texts": [text] * 20, "policy": "votes"})["predictions"]))
         except HTTPError as error:
             outcomes.append(error.code)
-        except (URLError, ConnectionError):
-            outcomes.append("not connected")
+        except (URLError, ConnectionError) as error:
+            reason = getattr(error, "reason", error)
+            outcomes.append("not connected" if isinstance(reason, ConnectionRefusedError) else f"cut: {reason!r}")
 
     with ThreadPoolExecutor(4) as pool:
         for text in TEXTS:
@@ -112,10 +116,18 @@ def test_an_export_is_served_without_torch_and_drained(start, export):
         time.sleep(0.05)
         process.send_signal(signal.SIGTERM)
     assert set(outcomes) <= {20, 503, "not connected"}
-    assert process.wait(timeout=20) == 0
+    assert process.wait(timeout=60) == 0
     assert 20 in outcomes
     assert process.stderr.read() == ""
     assert process.stdout.read().startswith(f"serving tiny at http://127.0.0.1:{port} (")
+
+
+@pytest.mark.parametrize("workers", [0, 1])
+def test_a_text_alone_in_an_idle_server_starts_at_once(start, workers):
+    """Within 1 ms on a machine that does nothing else; here the median of many, in model processes and in a thread."""
+    _, port = start("--workers", str(workers), "--max-wait", "10")
+    rows = [post(port, "/v1/predict", {"text": text})["predictions"][0] for text in TEXTS * 2]
+    assert statistics.median(row["queue_ms"] for row in rows) < SLOW_START
 
 
 def test_policies_are_read_again_at_a_signal_and_a_second_signal_ends_at_once(start, export):
@@ -132,7 +144,7 @@ def test_policies_are_read_again_at_a_signal_and_a_second_signal_ends_at_once(st
     assert status(port, "/health/live") == 200
     assert len(post(port, "/v1/predict", {"text": "a"})["predictions"]) == 1  # until the delay is over
     process.send_signal(signal.SIGTERM)
-    assert process.wait(timeout=10) == 0
+    assert process.wait(timeout=60) == 0
 
 
 def test_it_says_what_is_wrong_in_one_line(run, export, tmp_path):
@@ -151,6 +163,28 @@ def test_it_says_what_is_wrong_in_one_line(run, export, tmp_path):
         assert code == 2
         assert message in err
         assert err.splitlines()[-1].startswith("exitpoll: ")
+
+
+def test_packages_of_the_extra_that_are_missing(run, export, monkeypatch):
+    """Without httptools it does not start; without uvloop, which Windows does not have, it says what that costs."""
+
+    def without(missing):
+        def find(name, *more):
+            return None if name == missing else find_spec(name, *more)
+
+        for module in ("exitpoll.errors", "exitpoll.cli.verbs.serve"):
+            monkeypatch.setattr(f"{module}.find_spec", find)
+
+    without("httptools")
+    code, _, err = run("serve", export, "--check")
+    assert code == 2
+    assert err.splitlines()[-1].startswith("exitpoll: serve needs more packages: pip install 'exitpoll[server]'")
+    without("uvloop")
+    code, out, _ = run("serve", export, "--check")
+    assert code == 0
+    assert "serve without uvloop takes more time for every request: pip install 'exitpoll[server]'" in out
+    monkeypatch.setattr("exitpoll.cli.verbs.serve.sys.platform", "win32")
+    assert "uvloop" not in run("serve", export, "--check")[1]
 
 
 def test_check(run, export):

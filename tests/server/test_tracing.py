@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from exitpoll import Policy
 from exitpoll.errors import MissingExtraError
 from tests.server.conftest import POLICIES, model_of
 
@@ -56,6 +57,21 @@ def test_spans_of_a_request_and_its_texts(client, exporter, path):
         assert span.events[1].attributes["exitpoll.layer"] == span.attributes["exitpoll.depth"] in (1, 2, 4, 5, 6)
         assert span.start_time <= span.events[0].timestamp <= span.end_time
     assert not any("secret" in span.to_json() for span in spans)
+
+
+def test_every_exit_that_a_text_passes_is_an_event(exporter):
+    """With its own time where every exit is a call; the request's span ends with its stream."""
+    never = Policy("votes", 9.0)
+    service = Service(model_of(), policy=never, name="m", tracing=Tracing(exporter, at_once=True))
+    with TestClient(build_app(service)) as client:
+        client.post("/v1/predict/stream", json={"text": "a"})
+    request, text = sorted(exporter.get_finished_spans(), key=lambda span: span.name)
+    assert [event.name for event in text.events] == ["first call", *["exit passed"] * 4, "exit"]
+    assert [event.attributes["exitpoll.layer"] for event in text.events[1:]] == [1, 2, 4, 5, 6]
+    times = [event.timestamp for event in text.events]
+    assert times == sorted(times)
+    assert len(set(times)) == 6
+    assert request.end_time >= text.end_time
 
 
 def test_without_a_caller_and_with_an_error(client, exporter):

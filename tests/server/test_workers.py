@@ -43,7 +43,7 @@ from exitpoll.server.frames import (
 from exitpoll.server.model_thread import Result
 from exitpoll.server.service import Service
 from exitpoll.server.settings import ServerSettings
-from exitpoll.server.worker_pool import WorkerPool, default_workers, without_weights
+from exitpoll.server.worker_pool import MOST_KILLS, WorkerPool, default_workers, without_weights
 
 pytestmark = pytest.mark.skipif(os.name != "posix", reason="there are no model processes on Windows")
 
@@ -93,6 +93,12 @@ def restarts(client):
 def calls_with(folder, text):
     """How many calls held a text."""
     return sum(str(token(text)) in line.split()[1:] for line in (folder / "calls.txt").read_text().splitlines())
+
+
+def kill_one(runner):
+    """Kill a model process that is ready, as another program would."""
+    wait_until(lambda: runner.is_up)
+    next(process for process in runner.processes if process.is_ready).process.kill()
 
 
 # ---- answers --------------------------------------------------------------------------------------------------------
@@ -146,6 +152,32 @@ def test_policies_are_read_again(processes, folder):
         assert client.post("/v1/policies/reload").status_code == 200
         assert post(client, "a", policy="fast").json()["predictions"][0]["depth"] == 6
         wait_until(lambda: len(client.runner._policies) == 1)
+
+
+def test_a_policy_that_was_replaced_is_let_go_even_if_its_texts_run_again(processes, folder):
+    (folder / "delay.txt").write_text("0.05")
+    with processes(workers=1) as client, ThreadPoolExecutor(1) as pool:
+        waiting = pool.submit(post, client, *TEXTS, policy="fast")
+        wait_until(lambda: client.service.texts_under_way == 40)
+        Policy("votes", 9.0).save(folder / "policies" / "fast.json")
+        client.post("/v1/policies/reload")
+        kill_one(client.runner)
+        assert waiting.result().status_code == 200
+        assert restarts(client) == 1
+        assert not client.runner._policies
+        wait_until(lambda: not any(process.policies for process in client.runner.processes))
+
+
+def test_texts_that_wait_half_way_are_shown_by_layer(processes, folder):
+    (folder / "delay.txt").write_text("0.02")
+    with processes() as client, ThreadPoolExecutor(1) as pool:
+        waiting = pool.submit(post, client, *TEXTS)
+        seen = []
+        while not waiting.done():
+            seen.append(dict(client.runner.pool_texts))
+        assert {layer for shown in seen for layer in shown} & {1, 2, 4, 5}
+        assert max(sum(shown.values()) for shown in seen) <= 40
+        assert client.runner.pool_texts == {}
 
 
 def test_audits(processes, folder):
@@ -218,25 +250,40 @@ def test_no_process_is_up(processes, folder):
 
 
 def test_processes_killed_under_load_lose_nothing(processes, folder):
-    """If nobody kills a text twice, that is: the next death comes when the texts of the last one's call are done."""
-
-    def is_calm(runner, killed):
-        if restarts(client) <= killed or not runner.is_up:
-            return False
-        texts = [text for job in tuple(runner._jobs.values()) for text in tuple(job.values())]
-        return not any(text.suspicions for text in texts)
-
     (folder / "delay.txt").write_text("0.002")
     with processes() as client, ThreadPoolExecutor(4) as pool:
         answers = [pool.submit(post, client, *TEXTS) for _ in range(20)]
         for killed in range(3):
             time.sleep(0.1)
-            ready = (process for process in client.runner.processes if process.is_ready)
-            next(ready).process.kill()
-            wait_until(lambda: is_calm(client.runner, killed))  # noqa: B023
+            kill_one(client.runner)
+            wait_until(lambda: restarts(client) > killed)  # noqa: B023
         assert {future.result().status_code for future in answers} == {200}
         assert counts(client) == {'{outcome="answered",policy="default"}': 800}
         assert restarts(client) == 3
+
+
+def test_a_text_in_whose_call_processes_are_killed_from_outside_is_not_poison(processes, folder):
+    """Four rapid kills, each while the same text is in a call; the others wait behind it."""
+    (folder / "delay.txt").write_text("0.5")
+    with processes(workers=1) as client, ThreadPoolExecutor(1) as pool:
+        answer = pool.submit(post, client, "a", "b c", policy="full")
+        for killed in range(MOST_KILLS - 1):
+            wait_until(lambda: any(process.board.seconds_in_call() for process in client.runner.processes))
+            if killed == MOST_KILLS - 2:
+                (folder / "delay.txt").unlink()
+            kill_one(client.runner)
+            wait_until(lambda: restarts(client) > killed)  # noqa: B023
+        assert [row["label"] for row in answer.result().json()["predictions"]] == ["yes", "yes"]
+        assert restarts(client) == MOST_KILLS - 1
+
+
+def test_a_text_that_is_killed_every_time_is_given_up(processes, folder):
+    with processes() as client:
+        rows = post(client, "a", "uses up", "b").json()["predictions"]
+        assert [row["label"] for row in rows] == ["yes", None, "yes"]
+        assert rows[1]["error"].startswith("poison")
+        wait_until(lambda: restarts(client) == MOST_KILLS)
+    assert calls_with(folder, "uses up") == MOST_KILLS
 
 
 def test_a_process_whose_call_hangs_is_replaced(processes):
@@ -368,8 +415,8 @@ def test_results_are_read_as_they_were_written(problem_type, label, probability)
 def test_failures_and_calls_are_read_as_they_were_written():
     result = Result(0, None, error="überlauf", expired=True)
     assert read_result(pack_result(9, result)[5:], model_of()) == (9, result)
-    step, seconds = read_call(pack_call(Step(numbers=[4, 5], tokens=9, padded=10, depth=2), 0.5)[5:])
-    assert (len(step.numbers), step.tokens, step.padded, step.depth, seconds) == (2, 9, 10, 2, 0.5)
+    step, seconds, waiting = read_call(pack_call(Step(numbers=[4, 5], tokens=9, padded=10, depth=2), 0.5, {1: 7})[5:])
+    assert (len(step.numbers), step.tokens, step.padded, step.depth, seconds, waiting) == (2, 9, 10, 2, 0.5, {1: 7})
 
 
 def test_the_board():

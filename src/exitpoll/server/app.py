@@ -5,9 +5,9 @@ from __future__ import annotations
 import asyncio
 import hmac
 import logging
+import random
 import re
 import time
-import uuid
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import asynccontextmanager
 
@@ -20,15 +20,16 @@ from starlette.routing import Route
 from exitpoll.server import native, operations
 from exitpoll.server.classify import CLASSIFY
 from exitpoll.server.classify import error as classify_error
+from exitpoll.server.collecting import check_results, collect
 from exitpoll.server.dialects import Dialect, Incoming
+from exitpoll.server.headers import headers_of_answered
 from exitpoll.server.inputs import INFERENCE, PREDICT
 from exitpoll.server.metrics import OTHER
-from exitpoll.server.model_thread import Result
-from exitpoll.server.native import NATIVE
+from exitpoll.server.native import NATIVE, Stream
 from exitpoll.server.open_inference import OPEN_INFERENCE
 from exitpoll.server.open_inference import error as open_inference_error
 from exitpoll.server.refusals import RefusalError, backend, too_large
-from exitpoll.server.service import Running, Service, check_results, collect
+from exitpoll.server.service import Service
 
 logger = logging.getLogger("exitpoll.server")
 REQUEST_ID = re.compile(r"[\x21-\x7e]{1,128}")
@@ -67,6 +68,8 @@ def build_app(service: Service) -> Starlette:
         finally:
             service.stop()
 
+    for path in (STREAM, *PREDICTING):
+        service.metrics.count_request(path, 200, 0)  # has a series of its own, whatever comes first
     routes = [
         Route(path, _guarded(service, path, _predict(service, dialect), dialect.error), methods=["POST"])
         for path, dialect in PREDICTING.items()
@@ -108,10 +111,17 @@ def _guarded(service: Service, route: str, handle: Handle, error: WriteError, *,
                 logger.exception("a request to %s failed", route)
                 response = error_response(backend("the server failed on this request", 500), error)
             response.headers.update(service.tracing.answer(span, response.status_code))
-        seconds = time.perf_counter() - before
         response.headers["X-Request-Id"] = _request_id(request)
-        service.metrics.requests.labels(route, response.status_code).inc()
-        service.metrics.request_seconds.observe(seconds)
+        service.metrics.count_request(route, response.status_code)
+
+        def end() -> None:
+            service.tracing.end(span)
+            service.metrics.request_seconds.observe(time.perf_counter() - before)
+
+        if isinstance(response, Stream):
+            response.on_end.append(end)
+        else:
+            end()
         return response
 
     return guarded
@@ -128,14 +138,22 @@ def _http_error(service: Service) -> Callable[[Request, Exception], Awaitable[Re
     async def handle(request: Request, error: Exception) -> Response:
         assert isinstance(error, HTTPException)
         message = f"{request.method} {request.url.path:.80} is not served; GET /openapi.json lists what is"
-        refusal = RefusalError(error.status_code, "NotFound", message, error.headers)
-        service.metrics.requests.labels(OTHER, error.status_code).inc()
-        if request.url.path.startswith("/v2"):
-            return error_response(refusal, open_inference_error)
+        headers = {"Allow": _methods_at(request)} if error.status_code == 405 else error.headers
+        refusal = RefusalError(error.status_code, "NotFound", message, headers)
+        service.metrics.count_request(OTHER, error.status_code)
         is_classify = request.url.path.startswith(("/classify", "/v1/classify"))
-        return error_response(refusal, classify_error if is_classify else native.error)
+        write = classify_error if is_classify else native.error
+        response = error_response(refusal, open_inference_error if request.url.path.startswith("/v2") else write)
+        response.headers["X-Request-Id"] = _request_id(request)
+        return response
 
     return handle
+
+
+def _methods_at(request: Request) -> str:
+    """List the methods of a path, which may have several routes."""
+    routes = (route for route in request.app.routes if route.path_regex.match(request.url.path))
+    return ", ".join(sorted({method for route in routes for method in route.methods}))
 
 
 def _check_key(service: Service, request: Request) -> None:
@@ -152,7 +170,7 @@ def _check_key(service: Service, request: Request) -> None:
 def _request_id(request: Request) -> str:
     """Return the id that the client gave the request, or a new one."""
     given = request.headers.get("x-request-id", "")
-    return given if REQUEST_ID.fullmatch(given) else uuid.uuid4().hex
+    return given if REQUEST_ID.fullmatch(given) else f"{random.getrandbits(128):032x}"
 
 
 async def _incoming(service: Service, request: Request) -> Incoming:
@@ -189,7 +207,9 @@ def _predict(service: Service, dialect: Dialect) -> Handle:
         elif all(result.prediction is None for result in results):
             check_results(results, finite=False)
         response = render(running, results)
-        _add_times(response, running, results, time.perf_counter() - before)
+        headers = headers_of_answered(running, results, time.perf_counter() - before)
+        # All are new: no need to look for each among the others, as `headers.update` does.
+        response.raw_headers += [(name.encode(), value.encode("latin-1")) for name, value in headers.items()]
         return response
 
     return handle
@@ -202,28 +222,3 @@ def _stream(service: Service) -> Handle:
         return await native.stream(service, await _incoming(service, request))
 
     return handle
-
-
-def _add_times(response: Response, running: Running, results: Sequence[Result], seconds: float) -> None:
-    """Add headers: policy, guarantee, depth, tokens, and times as text-embeddings-inference and as Server-Timing."""
-    queue = max((result.queue_seconds for result in results), default=0.0)
-    model = max((result.model_seconds for result in results), default=0.0)
-    times = {"tokenize": running.tokenize_seconds, "queue": queue, "model": model}
-    milliseconds = {name: 1000 * value for name, value in times.items()}
-    characters = sum(len(text) if isinstance(text, str) else sum(map(len, text)) for text in running.texts)
-    depths = [result.prediction.depth for result in results if result.prediction is not None]
-    response.headers.update(
-        {
-            "x-total-time": f"{1000 * seconds:.0f}",
-            "x-tokenization-time": f"{milliseconds['tokenize']:.0f}",
-            "x-queue-time": f"{milliseconds['queue']:.0f}",
-            "x-inference-time": f"{milliseconds['model']:.0f}",
-            "x-compute-tokens": str(sum(running.lengths)),
-            "x-compute-characters": str(characters),
-            "Server-Timing": ", ".join(f"{name};dur={value:.3f}" for name, value in milliseconds.items()),
-            "X-Exit-Depth": f"{sum(depths) / max(len(depths), 1):.4g}",
-            "X-Exit-Policy": running.policy.name,
-        }
-    )
-    if running.guarantee is not None:
-        response.headers["X-Exit-Guarantee"] = running.guarantee

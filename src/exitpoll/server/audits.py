@@ -6,8 +6,6 @@ policy, whose guarantee is watched in turn, and at last to the full model.
 
 from __future__ import annotations
 
-import hashlib
-import json
 import logging
 import random
 from collections.abc import Callable
@@ -19,8 +17,8 @@ import numpy as np
 from exitpoll.data.batching import Tokens
 from exitpoll.decide.metrics import predictions
 from exitpoll.decide.monitor import Monitor
-from exitpoll.decide.policy import Policy
 from exitpoll.engine.engine import Prediction
+from exitpoll.engine.live import NEVER
 from exitpoll.errors import InputError
 from exitpoll.files import read_json, write_json
 from exitpoll.server.metrics import Metrics
@@ -60,7 +58,8 @@ class Audits:
         """
         self.share, self.runner, self.metrics, self.state = share, runner, metrics, state
         self.step_back, self.default = step_back, DEFAULT  # the policy of requests that name none
-        self.waiting, self._coin = 0, random.Random()
+        self._waiting: dict[int, str] = {}  # policies of texts that run to full depth, by number
+        self._next_number, self._coin = 0, random.Random()
         self.monitors: dict[str, Monitor] = {}
         self._keys: dict[str, str] = {}
         self._full = policies[FULL].policy
@@ -73,7 +72,8 @@ class Audits:
         Args:
             policies: The policies by name.
         """
-        keys = {name: _key(named.policy) for name, named in policies.items()}
+        keys = {name: named.key for name, named in policies.items()}
+        before = self.monitors.keys()
         kept = {name: monitor for name, monitor in self.monitors.items() if self._keys[name] == keys.get(name)}
         self._full, self.monitors, self._keys = policies[FULL].policy, {}, keys
         for name, named in policies.items():
@@ -83,8 +83,15 @@ class Audits:
             monitor.on_alarm = lambda broken, name=name: self._alarm(name, broken)
             self.monitors[name] = monitor
             self._show(name, monitor)
+        for name in before - self.monitors.keys():
+            self.metrics.forget_guarantee(name)
         self._steps = steps_back(policies)
         self._choose_default()
+
+    @property
+    def waiting(self) -> int:
+        """How many texts run to full depth, or wait to."""
+        return len(self._waiting)
 
     def is_broken(self, name: str) -> bool:
         """Return whether the guarantee of a policy was found to be broken."""
@@ -103,53 +110,72 @@ class Audits:
         """Toss the coin for a text that arrives."""
         return policy.name in self.monitors and max_depth is None and self._coin.random() < self.share
 
-    def answered(self, name: str, tokens: Tokens, prediction: Prediction, post: Post) -> None:
+    def answered(self, policy: NamedPolicy, tokens: Tokens, prediction: Prediction, post: Post) -> None:
         """Let a text that was drawn run to full depth, or compare it at once if it did already.
 
+        If too many wait, all are dropped: to compare those that ran to full depth, which agree, would hide the others.
+
         Args:
-            name: Of its policy.
+            policy: That answered it, which may have been replaced since.
             tokens: The text alone.
             prediction: The answer that was given.
             post: Calls a function with a result in the event loop, from the model thread.
         """
-        runtime = self.runner.model.runtime
+        runtime, name, key = self.runner.model.runtime, policy.name, policy.key
+        if self.waiting >= MOST_WAITING:
+            self.dropped(name)
+            return
         if prediction.depth == runtime.exit_layers[-1] and prediction.logits is not None and prediction.is_finite:
             logits = np.asarray(prediction.logits)[None]
             full = predictions(logits, runtime.problem_type)[0]
-            self._compare(name, prediction.label, _named(full, prediction))
+            self._compare(name, key, prediction.label, _named(full, prediction))
             return
-        if self.waiting >= MOST_WAITING:
-            self.metrics.shadow_dropped.labels(name).inc()
-            return
-        self.waiting += 1
+        number, self._next_number = self._next_number, self._next_number + 1
+        self._waiting[number] = name
 
         def compare(result: Result) -> None:
-            self.waiting -= 1
+            if self._waiting.pop(number, None) is None:  # the server has ended, and counted it
+                return
             if result.prediction is None:
-                self.metrics.shadow_dropped.labels(name).inc()
+                self.dropped(name)
             else:
-                self._compare(name, prediction.label, result.prediction.label)
+                self._compare(name, key, prediction.label, result.prediction.label)
 
-        self.runner.submit(Job(tokens, self._full, lambda result: post(compare, result), due=float("inf")))
+        self.runner.submit(Job(tokens, self._full, lambda result: post(compare, result), due=NEVER))
 
-    def _compare(self, name: str, live: object, full: object) -> None:
+    def dropped(self, name: str, texts: int = 1) -> None:
+        """Count texts that were drawn, and are not compared: whatever became of them.
+
+        Args:
+            name: Of the policy that they were drawn for.
+            texts: How many.
+        """
+        if texts:
+            self.metrics.count_dropped(name, texts)
+
+    def stop(self) -> None:
+        """Count what still waits as dropped, and save the counts."""
+        for name in self._waiting.values():
+            self.dropped(name)
+        self._waiting.clear()
+        self.save()
+
+    def _compare(self, name: str, key: str, live: object, full: object) -> None:
         """Count a text."""
         monitor = self.monitors.get(name)
-        if monitor is None:  # the policy was removed meanwhile
+        if monitor is None or self._keys[name] != key:  # the policy was removed or replaced meanwhile
+            self.dropped(name)
             return
         before = monitor.differing
         monitor.compare(live, full)
-        self.metrics.shadow_texts.labels(name).inc()
-        self.metrics.shadow_disagreements.labels(name).inc(monitor.differing - before)
+        self.metrics.count_audit(name, monitor.differing - before)
         self._show(name, monitor)
         if monitor.texts % SAVED_EVERY == 0:
             self.save()
 
     def _show(self, name: str, monitor: Monitor) -> None:
         """Set the gauges of a policy."""
-        self.metrics.shadow_bound.labels(name).set(monitor.lower_bound)
-        self.metrics.guarantee_limit.labels(name).set(monitor.limit)
-        self.metrics.guarantee_broken.labels(name).set(int(monitor.is_broken))
+        self.metrics.show_guarantee(name, monitor.lower_bound, monitor.limit, is_broken=monitor.is_broken)
 
     def _alarm(self, name: str, monitor: Monitor) -> None:
         """Report a broken guarantee."""
@@ -186,11 +212,6 @@ class Audits:
         if not isinstance(content, dict) or content.pop("policy", None) != self._keys[name]:
             return None
         return Monitor.from_dict(content)
-
-
-def _key(policy: Policy) -> str:
-    """Return the hash of a policy."""
-    return hashlib.sha256(json.dumps(policy.to_dict(), sort_keys=True).encode()).hexdigest()[:16]
 
 
 def _named(full: np.ndarray, prediction: Prediction) -> object:

@@ -75,6 +75,8 @@ class Fields:
         is_number = kind is float and isinstance(value, int)
         if not (isinstance(value, kind) or is_number) or (isinstance(value, bool) and kind is not bool):
             raise invalid(f"{self.place}{name} must be {NAMES[kind]}, not {value!r:.60}")
+        if isinstance(value, str) and not is_unicode(value):
+            raise invalid(f"{self.place}{name} {value!r:.60} is not Unicode text")
         return cast(T, value)
 
     def any(self, name: str) -> Any:
@@ -86,6 +88,15 @@ class Fields:
         if self.rest:
             names = ", ".join(f"{self.place}{name}"[:60] for name in sorted(self.rest)[:5])
             raise invalid(f"unknown fields: {names}")
+
+
+def is_unicode(text: str) -> bool:
+    """Return whether a text can be written as UTF-8, which halves of surrogate pairs cannot."""
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
 
 
 def take_count(fields: Fields, name: str, at_least: int = 1) -> int | None:

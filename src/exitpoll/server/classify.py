@@ -27,6 +27,7 @@ def parse(service: Service, incoming: Incoming) -> tuple[Ask, Render]:
     flat = [part for text in texts for part in (text if isinstance(text, list) else [text])]
     if any(isinstance(part, int) for part in flat):
         raise invalid("input must be texts only: token ids are not read", 400)
+    _check_cut(fields.take("truncate_prompt_tokens", int), service.max_tokens)
     uses_activation = fields.take("use_activation", bool, True)
     number = fields.take("request_id", str) or f"classify-{uuid.uuid4().hex}"
 
@@ -45,6 +46,12 @@ def parse(service: Service, incoming: Incoming) -> tuple[Ask, Render]:
         return JSONResponse(content)
 
     return Ask(texts, policy, timeout=timeout_of(incoming)), render
+
+
+def _check_cut(tokens: int | None, longest: int) -> None:
+    """Refuse to cut texts to fewer tokens than the model reads."""
+    if tokens is not None and 0 <= tokens < longest:
+        raise invalid(f"truncate_prompt_tokens {tokens} is not supported: texts are cut to {longest} tokens", 400)
 
 
 def _row(service: Service, result: Result, function: str | None) -> dict[str, object]:

@@ -43,7 +43,7 @@ class Dialect:
 
 def timeout_of(incoming: Incoming, milliseconds: float | None = None) -> float | None:
     """Return the seconds that a request may take: the least of what its body and its header say."""
-    given = [] if milliseconds is None else [milliseconds / 1000]
+    given = [] if milliseconds is None else [min(milliseconds, 2000 * LONGEST) / 1000]  # integers may be huge
     header = incoming.headers.get("x-request-timeout-seconds")
     if header is not None:
         try:

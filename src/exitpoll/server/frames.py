@@ -23,8 +23,9 @@ RESULT = struct.Struct("<QIBddHII")  # number, index, flags, queue and model sec
 ARRAY = struct.Struct("<cBI")  # dtype, dimensions, bytes
 SIZE = struct.Struct("<I")
 CALL = struct.Struct("<IIIId")  # texts, tokens, with padding, depth, seconds
-EXPLAIN, ALONE = 1, 2  # flags of a text
-ANSWERED, EXPIRED, FINITE, SEEN = 1, 2, 4, 8  # flags of a result
+POOL = struct.Struct("<II")  # layers run, texts
+EXPLAIN, ALONE, TRACED = 1, 2, 4  # flags of a text
+ANSWERED, EXPIRED, FINITE, SEEN, PASSED = 1, 2, 4, 8, 16  # flags of a result
 NONE = -1  # for a depth that is not limited
 
 
@@ -54,6 +55,7 @@ class SentText:
     submitted: float
     explain: bool
     alone: bool  # whether it must not share a call
+    is_traced: bool = False
 
 
 def frame(kind: Kind, content: bytes = b"") -> bytes:
@@ -86,7 +88,7 @@ def take_frames(received: bytearray) -> Iterator[tuple[Kind, bytes]]:
 
 def pack_text(text: SentText) -> bytes:
     """Return the frame of a text."""
-    flags = EXPLAIN * text.explain | ALONE * text.alone
+    flags = EXPLAIN * text.explain | ALONE * text.alone | TRACED * text.is_traced
     depth = NONE if text.max_depth is None else text.max_depth
     deadline = float("nan") if text.deadline is None else text.deadline
     times = text.due, deadline, text.submitted
@@ -109,8 +111,8 @@ def read_text(content: bytes) -> SentText:
         place += length + 4 * count
     max_depth = None if depth == NONE else depth
     limit = None if np.isnan(deadline) else deadline
-    explain, alone = bool(flags & EXPLAIN), bool(flags & ALONE)
-    return SentText(number, policy, tokens, max_depth, due, limit, submitted, explain, alone)
+    explain, alone, is_traced = (bool(flags & flag) for flag in (EXPLAIN, ALONE, TRACED))
+    return SentText(number, policy, tokens, max_depth, due, limit, submitted, explain, alone, is_traced)
 
 
 # ---- results --------------------------------------------------------------------------------------------------------
@@ -129,6 +131,9 @@ def pack_result(number: int, result: Result) -> bytes:
     if result.seen is not None:
         flags |= SEEN
         arrays.append(result.seen)
+    if result.passed:
+        flags |= PASSED
+        arrays.append(np.array(result.passed, dtype=np.float64))
     times = result.queue_seconds, result.model_seconds
     head = RESULT.pack(number, result.index, flags, *times, depth, tokens, len(error))
     return frame(Kind.RESULT, b"".join([head, error, *map(_pack_array, arrays)]))
@@ -153,8 +158,9 @@ def read_result(content: bytes, model: LoadedModel) -> tuple[int, Result]:
         answer, probability, logits = arrays[:3]
         label, share = name_answer(model, answer, probability)
         prediction = Prediction(label, share, depth, bool(flags & FINITE), tokens, logits, model.label_names)
+    passed = tuple((int(layer), seconds) for layer, seconds in arrays.pop().tolist()) if flags & PASSED else ()
     seen = arrays[-1] if flags & SEEN else None
-    return number, Result(index, prediction, queue, ran, seen, error, bool(flags & EXPIRED))
+    return number, Result(index, prediction, queue, ran, seen, error, bool(flags & EXPIRED), passed)
 
 
 def _answer(prediction: Prediction) -> NDArray:
@@ -194,12 +200,14 @@ def _read_arrays(content: bytes, place: int) -> list[NDArray]:
 # ---- calls ----------------------------------------------------------------------------------------------------------
 
 
-def pack_call(step: Step, seconds: float) -> bytes:
-    """Return the frame of what a call held."""
-    return frame(Kind.CALL, CALL.pack(len(step.numbers), step.tokens, step.padded, step.depth, seconds))
+def pack_call(step: Step, seconds: float, waiting: Mapping[int, int]) -> bytes:
+    """Return the frame of what a call held, and of the texts that wait half-way after it, by depth."""
+    head = CALL.pack(len(step.numbers), step.tokens, step.padded, step.depth, seconds)
+    return frame(Kind.CALL, head + b"".join(POOL.pack(*row) for row in waiting.items()))
 
 
-def read_call(content: bytes) -> tuple[Step, float]:
+def read_call(content: bytes) -> tuple[Step, float, dict[int, int]]:
     """Read what `pack_call` wrote; the texts are counted, and not named."""
-    texts, tokens, padded, depth, seconds = CALL.unpack(content)
-    return Step(numbers=range(texts), tokens=tokens, padded=padded, depth=depth), seconds
+    texts, tokens, padded, depth, seconds = CALL.unpack_from(content)
+    waiting = dict(POOL.iter_unpack(content[CALL.size :]))
+    return Step(numbers=range(texts), tokens=tokens, padded=padded, depth=depth), seconds, waiting

@@ -29,8 +29,8 @@ def parse_inference(service: Service, incoming: Incoming) -> tuple[Ask, Render]:
 
 def policy_in_name(service: Service, name: str) -> str | None:
     """Return the policy that the name of a model carries, as in `trec-bert:fast`."""
-    model, _, policy = name.partition(":")
-    if model != service.name or (policy and policy not in service.policies):
+    model, colon, policy = name.partition(":")
+    if model != service.name or (colon and policy not in service.policies):
         raise RefusalError(
             404, "NotFound", f"there is no model {name!r:.80}; GET /v1/models lists those that are served"
         )
@@ -45,6 +45,8 @@ def _parse(
     texts, is_single = _texts(fields.any("inputs"), bool(service.model.training.get("pairs", False)))
     truncate = fields.take("truncate", bool, True)
     raw = fields.take("raw_scores", bool, False)
+    if str(fields.any("truncation_direction")).lower() == "left":
+        raise invalid("truncation_direction left is not supported: texts are cut as the model was trained")
     parameters = Fields(fields.take("parameters", dict, {}) or {}, "parameters.")
     top_k, function = take_count(parameters, "top_k"), parameters.take("function_to_apply", str)
     if function is not None and function not in FUNCTIONS:

@@ -6,7 +6,7 @@ import asyncio
 import logging
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from queue import Empty, SimpleQueue
@@ -17,7 +17,7 @@ from exitpoll.data.batching import Tokens
 from exitpoll.decide.policy import Policy
 from exitpoll.engine.arrivals import Step
 from exitpoll.engine.engine import Prediction, predictions_of
-from exitpoll.engine.live import USUAL_PATIENCE, LiveScheduler
+from exitpoll.engine.live import MAX_WAIT, LiveScheduler
 from exitpoll.engine.runtime import LoadedModel
 
 logger = logging.getLogger("exitpoll.server")
@@ -36,6 +36,7 @@ class Result:
     seen: NDArray | None = None  # (exits, classes) logits of the exits asked, on request
     error: str | None = None
     expired: bool = False
+    passed: Sequence[tuple[int, float]] = ()  # layers behind which it went on, and seconds from its first call to then
 
 
 Deliver = Callable[[Result], None]
@@ -52,16 +53,20 @@ class Job:
     deadline: float | None = None
     explain: bool = False
     due: float | None = None
+    max_wait: float = MAX_WAIT
     alone: bool = False  # whether its texts may share calls with no others
     numbers: Sequence[int] = ()  # of the scheduler
+    is_traced: bool = False  # whether its results say when its texts went on
+    is_outdated: bool = False  # whether its policy is to be let go as soon as its texts have it
     submitted: float = field(default_factory=time.monotonic)
 
     @property
     def due_time(self) -> float:
-        """When its texts are due: as stated, at the deadline, or some time after they came."""
+        """When its texts are due: as stated, or some time after they came, but at the deadline at the latest."""
         if self.due is not None:
             return self.due
-        return self.submitted + USUAL_PATIENCE if self.deadline is None else self.deadline
+        usual = self.submitted + self.max_wait
+        return usual if self.deadline is None else min(usual, self.deadline)
 
 
 @dataclass
@@ -71,6 +76,7 @@ class Entry:
     job: Job
     index: int
     started: float | None = None
+    calls: list[tuple[int, float]] = field(default_factory=list)  # depth and time of later ones, if they are traced
 
 
 class ModelThread:
@@ -94,6 +100,7 @@ class ModelThread:
         self.model, self.scheduler, self.on_step, self.between_calls = model, scheduler, on_step, between_calls
         self.entries: dict[int, Entry] = {}
         self.call_began: float | None = None  # None between calls
+        self._pool_texts: Mapping[int, int] = {}  # after the last call
         self._inbox: SimpleQueue[Callable[[], bool]] = SimpleQueue()
         self._thread = threading.Thread(target=self._run, name="exitpoll-model", daemon=True)
 
@@ -110,6 +117,11 @@ class ModelThread:
     def is_alive(self) -> bool:
         """Whether the thread runs."""
         return self._thread.is_alive()
+
+    @property
+    def pool_texts(self) -> Mapping[int, int]:
+        """Texts that wait half-way, by the layers that they have run."""
+        return self._pool_texts if self.entries else {}
 
     @property
     def is_up(self) -> bool:
@@ -177,6 +189,9 @@ class ModelThread:
             entry = self.entries.get(number)
             if entry is not None and entry.started is None:
                 entry.started = before
+            elif entry is not None and entry.job.is_traced:
+                entry.calls.append((step.depth, before))
+        self._pool_texts = self.scheduler.pool_texts()
         self.on_step(step, seconds)
         for departure in step.departures:
             for row, (number, prediction) in enumerate(predictions_of(self.model, departure)):
@@ -228,7 +243,8 @@ class ModelThread:
         entry, now = self.entries.pop(number), time.monotonic()
         started = now if entry.started is None else entry.started
         queued, ran = started - entry.job.submitted, now - started
-        entry.job.deliver(Result(entry.index, prediction, queued, ran, seen, error, expired))
+        passed = [(depth, began - started) for depth, began in entry.calls]
+        entry.job.deliver(Result(entry.index, prediction, queued, ran, seen, error, expired, passed))
 
 
 def post_to(loop: asyncio.AbstractEventLoop) -> Callable[[Deliver, Result], None]:

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Callable, Sequence
 from typing import Any
 
 import numpy as np
 from starlette.responses import JSONResponse, Response, StreamingResponse
+from starlette.types import Receive, Scope, Send
 
 from exitpoll.decide.metrics import predictions
 from exitpoll.decide.policy import Policy
@@ -17,6 +18,7 @@ from exitpoll.engine.arrivals import with_depth_cap
 from exitpoll.engine.engine import Prediction
 from exitpoll.server.bodies import Fields, read_object, take_count
 from exitpoll.server.dialects import Dialect, Incoming, Render, ranked, scores_of, timeout_of
+from exitpoll.server.headers import headers_of_begun
 from exitpoll.server.model_thread import Result
 from exitpoll.server.refusals import RefusalError, invalid
 from exitpoll.server.service import Ask, Running, Service
@@ -161,6 +163,29 @@ NATIVE = Dialect(parse, error, is_finite=False)
 # ---- the stream -----------------------------------------------------------------------------------------------------
 
 
+class Stream(StreamingResponse):
+    """A response in parts that says when it has ended, even if none of them was sent."""
+
+    def __init__(self, lines: AsyncIterator[str], on_end: list[Callable[[], None]], **named: Any) -> None:
+        """Prepare a response.
+
+        Args:
+            lines: The parts.
+            on_end: What is told that it has ended.
+            named: For Starlette.
+        """
+        super().__init__(lines, **named)
+        self.on_end = on_end
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Send the parts."""
+        try:
+            await super().__call__(scope, receive, send)
+        finally:
+            for end in self.on_end:
+                end()
+
+
 async def stream(service: Service, incoming: Incoming) -> Response:
     """Answer every text as it leaves, as server-sent events or lines of JSON."""
     ask, top_k = read(incoming)
@@ -168,7 +193,8 @@ async def stream(service: Service, incoming: Incoming) -> Response:
     as_lines = NDJSON in incoming.headers.get("accept", "")
     lines = _lines(service, running, top_k, as_lines=as_lines)
     media_type = NDJSON if as_lines else "text/event-stream"
-    return StreamingResponse(lines, media_type=media_type, headers={"Cache-Control": "no-cache"})
+    headers = {"Cache-Control": "no-cache", **headers_of_begun(running)}
+    return Stream(lines, [lambda: service.finish(running)], media_type=media_type, headers=headers)
 
 
 async def _lines(service: Service, running: Running, top_k: int | None, *, as_lines: bool) -> AsyncIterator[str]:

@@ -20,6 +20,7 @@ from exitpoll.server.service import Ask, Running, Service
 
 HEADER = "inference-header-content-length"
 TEXT = "text"  # the name of the input
+LONGEST_LENGTH = 12  # digits
 TYPES = {"FP32": "<f4", "INT32": "<i4"}
 
 Tensor = tuple[str, list[int], list[Any]]  # type, shape, values
@@ -39,7 +40,7 @@ def parse(service: Service, incoming: Incoming) -> tuple[Ask, Render]:
     texts = _texts(inputs or [], binary)
     known = {row["name"] for row in _outputs(service)}
     for output in outputs:
-        if output.get("name") not in known:
+        if not isinstance(output.get("name"), str) or output["name"] not in known:
             raise invalid(f"there is no output {output.get('name')!r:.60}; the outputs are: {', '.join(sorted(known))}")
 
     def render(running: Running, results: Sequence[Result]) -> Response:
@@ -62,7 +63,7 @@ def _divided(incoming: Incoming) -> tuple[bytes, bytes]:
     length = incoming.headers.get(HEADER)
     if length is None:
         return incoming.body, b""
-    if not length.isdecimal() or int(length[:12]) > len(incoming.body):
+    if not length.isdecimal() or len(length) > LONGEST_LENGTH or int(length) > len(incoming.body):
         raise invalid(f"Inference-Header-Content-Length {length!r:.20} is not a length within the body", 400)
     return incoming.body[: int(length)], incoming.body[int(length) :]
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from importlib.metadata import version
 from typing import TYPE_CHECKING, Any
 
+from exitpoll.server.pages import FILES
 from exitpoll.server.request_schemas import schema_of
 
 if TYPE_CHECKING:
@@ -25,6 +26,7 @@ ERRORS = {
     "504": "The time of the request is over.",
 }
 OPERATIONS = {
+    "/": "The page, on which texts climb their exits.",
     "/health": "Whether the server is ready.",
     "/health/live": "Whether the model still makes calls that end.",
     "/health/ready": "Whether the server is ready.",
@@ -37,6 +39,13 @@ OPERATIONS = {
     "/v2": "The server, as the Open Inference Protocol describes it.",
     "/v2/health/live": "Whether the model still makes calls that end.",
     "/v2/health/ready": "Whether the server is ready.",
+    "/v2/models/{name}": "The model, its input and its outputs.",
+    "/v2/models/{name}/ready": "Whether the server is ready, and has this model.",
+    "/v2/models/{name}/versions/{version}": "The model, its input and its outputs.",
+    "/v2/models/{name}/versions/{version}/ready": "Whether the server is ready, and has this model.",
+    "/docs": "This document, for people.",
+    "/openapi.json": "This document.",
+    **{path: "A file of the page." for path in FILES if path != "/"},
 }
 
 
@@ -49,7 +58,9 @@ def document(service: Service) -> dict[str, Any]:
     Returns:
         The document.
     """
-    paths: dict[str, Any] = {path: {"get": _operation(about)} for path, about in OPERATIONS.items()}
+    paths: dict[str, Any] = {
+        path: {"get": _operation(about) | _in_path(service, path)} for path, about in OPERATIONS.items()
+    }
     reload = _operation("Read the policies again; broken ones change nothing.")
     reload["responses"] |= {code: {"description": ERRORS[code]} for code in ("401", "409")}
     paths["/v1/policies/reload"] = {"post": reload}
@@ -57,18 +68,30 @@ def document(service: Service) -> dict[str, Any]:
         operation = _operation(about)
         schema = {**schema_of(service, path), "example": example}
         operation["requestBody"] = {"required": True, "content": {"application/json": {"schema": schema}}}
-        if "{name}" in path:
-            model = {"type": "string", "enum": [service.name, *(f"{service.name}:{name}" for name in service.policies)]}
-            operation["parameters"] = [{"name": "name", "in": "path", "required": True, "schema": model}]
+        operation |= _in_path(service, path)
         operation["responses"] |= {code: {"description": words} for code, words in ERRORS.items() if code != "409"}
-        paths[path] = {"post": operation}
+        paths[path] = paths.get(path, {}) | {"post": operation}
     title = {"title": "exitpoll", "version": version("exitpoll"), "description": "Early exits for text classifiers."}
     return {"openapi": "3.1.0", "info": title, "paths": paths}
 
 
+def _in_path(service: Service, path: str) -> dict[str, Any]:
+    """Return the parameters in a path: the model, which may name a policy, and its version, which is not read."""
+    schemas: dict[str, dict[str, Any]] = {
+        "name": {"type": "string", "enum": [service.name, *(f"{service.name}:{name}" for name in service.policies)]},
+        "version": {"type": "string", "minLength": 1, "example": "1"},
+    }
+    rows = [
+        {"name": name, "in": "path", "required": True, "schema": schema}
+        for name, schema in schemas.items()
+        if f"{{{name}}}" in path
+    ]
+    return {"parameters": rows} if rows else {}
+
+
 def _operation(about: str) -> dict[str, Any]:
     """Return what all operations have."""
-    responses = {"200": "OK", "401": ERRORS["401"], "503": ERRORS["503"]}
+    responses = {"200": "OK", **{code: ERRORS[code] for code in ("401", "404", "503")}}
     return {"summary": about, "responses": {code: {"description": words} for code, words in responses.items()}}
 
 
@@ -89,6 +112,10 @@ def examples(service: Service) -> dict[str, tuple[str, dict[str, Any]]]:
         "/classify": ("Predict as vLLM.", {"model": service.name, "input": [text]}),
         "/v1/classify": ("Predict as vLLM.", {"model": service.name, "input": [text]}),
         "/v2/models/{name}/infer": ("Predict by the Open Inference Protocol.", {"inputs": [tensor]}),
+        "/v2/models/{name}/versions/{version}/infer": (
+            "Predict by the Open Inference Protocol.",
+            {"inputs": [tensor]},
+        ),
     }
 
 

@@ -13,7 +13,6 @@ from exitpoll.decide.certificate import FULL_MODEL
 from exitpoll.decide.policy import Policy
 from exitpoll.errors import InputError
 from exitpoll.server.inputs import policy_in_name
-from exitpoll.server.metrics import Metrics
 from exitpoll.server.open_inference import model_metadata, server_metadata
 from exitpoll.server.openapi import document
 from exitpoll.server.pages import PAGES, page
@@ -44,7 +43,7 @@ def routes(service: Service) -> dict[str, tuple[str, Handle]]:
         "/health/ready": ("GET", ready),
         "/ping": ("GET", ready),
         "/info": ("GET", _json(lambda request: info(service))),
-        "/metrics": ("GET", _metrics(service.metrics)),
+        "/metrics": ("GET", _metrics(service)),
         "/openapi.json": ("GET", _json(lambda request: document(service))),
         "/v1/models": ("GET", _json(lambda request: models(service))),
         "/v1/status": ("GET", _json(lambda request: status(service))),
@@ -76,7 +75,7 @@ def _page(service: Service, path: str) -> Handle:
     """Return the handler of a page, or of a file that belongs to it."""
 
     async def handle(request: Request) -> Response:
-        return page(service, path)
+        return page(path, lambda: document(service))
 
     return handle
 
@@ -104,11 +103,11 @@ def _model_ready(service: Service) -> Handle:
     return handle
 
 
-def _metrics(metrics: Metrics) -> Handle:
+def _metrics(service: Service) -> Handle:
     """Return the handler of metrics."""
 
     async def handle(request: Request) -> Response:
-        return Response(metrics.render(), media_type=CONTENT_TYPE_LATEST)
+        return Response(service.metrics.render(service.runner.pool_texts), media_type=CONTENT_TYPE_LATEST)
 
     return handle
 

@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 from functools import cache
 from html import escape
 from importlib.resources import files
 from typing import Any
 
 from starlette.responses import Response
-
-from exitpoll.server.openapi import document
-from exitpoll.server.service import Service
 
 FILES = {
     "/": ("index.html", "text/html"),
@@ -35,18 +33,18 @@ HEADERS = {
 }
 
 
-def page(service: Service, path: str) -> Response:
+def page(path: str, describe: Callable[[], dict[str, Any]]) -> Response:
     """Return a page, or a file that belongs to it.
 
     Args:
-        service: What it describes.
         path: One of `PAGES`.
+        describe: Returns the OpenAPI document.
 
     Returns:
         The response; its headers allow no script, style or request but this server's own.
     """
     if path == DOCS:
-        return Response(documentation(document(service)), media_type="text/html", headers=HEADERS)
+        return Response(documentation(describe()), media_type="text/html", headers=HEADERS)
     name, media_type = FILES[path]
     return Response(_content(name), media_type=media_type, headers=HEADERS)
 

@@ -2,20 +2,26 @@
 
 from __future__ import annotations
 
+import hashlib
+import json
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 
 from exitpoll.decide.policy import Policy
+from exitpoll.engine.arrivals import with_depth_cap
 from exitpoll.engine.engine import Engine
+from exitpoll.engine.exit_graph import check_can_run
 from exitpoll.engine.runtime import LoadedModel
 from exitpoll.errors import InputError
 from exitpoll.models.folder import POLICY
+from exitpoll.server.refusals import invalid
 
 DEFAULT, FULL, CAUTIOUS = "default", "full", "cautious-"
 FOLDER = "policies"  # in the model folder
-MOST = 32  # policies; each has series of metrics
+MOST = 32  # policies
 NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
 
 
@@ -31,6 +37,11 @@ class NamedPolicy:
         """The guarantee that its certificate states, if there is one."""
         certificate = self.policy.certificate
         return None if certificate is None or certificate.guarantee is None else str(certificate.guarantee)
+
+    @cached_property
+    def key(self) -> str:
+        """The hash of the policy."""
+        return hashlib.sha256(json.dumps(self.policy.to_dict(), sort_keys=True).encode()).hexdigest()[:16]
 
 
 Policies = Mapping[str, NamedPolicy]
@@ -57,14 +68,29 @@ def load_policies(model: LoadedModel, folder: Path | None, default: Policy | Non
     found = {DEFAULT: default, **cautious, FULL: never}
     if folder is not None:
         for path in sorted((folder / FOLDER).glob("*.json")):
-            if path.stem in found or not NAME.fullmatch(path.stem):
+            if path.stem in found or path.stem.startswith(CAUTIOUS) or not NAME.fullmatch(path.stem):
                 raise InputError(f"'{path}': a policy may not be called '{path.stem}'; rename the file")
             found[path.stem] = Policy.load(path)
     if len(found) > MOST:
         raise InputError(f"'{folder}' has {len(found)} policies; at most {MOST} can be served")
     for policy in found.values():
         Engine(model, policy)  # refuses a policy of another model, or one whose exits the model does not have
+        check_can_run(model.runtime, policy)
     return {name: NamedPolicy(name, policy) for name, policy in found.items()}
+
+
+def check_depth(model: LoadedModel, policy: Policy, max_depth: int) -> None:
+    """Refuse a depth at which an export cannot stop.
+
+    Args:
+        model: The model.
+        policy: Of the request.
+        max_depth: Most layers that the request asks for.
+    """
+    try:
+        check_can_run(model.runtime, with_depth_cap(policy, max_depth))
+    except InputError as error:
+        raise invalid(f"max_depth {max_depth}: {error}") from error
 
 
 def steps_back(policies: Policies) -> list[str]:

@@ -21,7 +21,8 @@ class RefusalError(Exception):
             message: What was wrong, and what would be right.
             headers: Of the response.
         """
-        super().__init__(" ".join(message.split()))
+        written = message.encode(errors="backslashreplace").decode()  # what clients send may be no Unicode
+        super().__init__(" ".join(written.split()))
         self.status, self.kind, self.headers = status, kind, dict(headers or {})
 
 

@@ -33,12 +33,11 @@ def schema_of(service: Service, path: str) -> Schema:
 def _native(service: Service) -> Schema:
     """Return the schema of /v1/predict: either texts or text, and nothing that is not known."""
     text, texts, missing = _text(service), _texts(service), {"type": "null"}
-    first = min(named.policy.asked(service.model.runtime.exit_layers)[0] for named in service.policies.values())
     fields = {
         "texts": {"anyOf": [texts, missing]},
         "text": {"anyOf": [text, missing]},
         "policy": _or_null({"type": "string", "enum": list(service.policies)}),
-        "max_depth": _count(first),
+        "max_depth": _count(_first_exit(service)),
         "top_k": _count(1),
         "explain": _or_null({"type": "boolean"}),
         "timeout_ms": _or_null({"type": "number", "minimum": 1000 * SHORTEST, "maximum": 1000 * LONGEST}),
@@ -53,7 +52,6 @@ def _native(service: Service) -> Schema:
 
 def _inputs(service: Service) -> Schema:
     """Return the schema of text-embeddings-inference; other fields are ignored."""
-    single = {"type": "object", "properties": {"text": _string(service)}, "required": ["text"]}
     parameters = {
         "type": "object",
         "properties": {
@@ -61,8 +59,9 @@ def _inputs(service: Service) -> Schema:
             "function_to_apply": _or_null({"type": "string", "enum": ["softmax", "sigmoid", "none"]}),
         },
     }
+    alone = {"type": "array", "items": _text(service), "minItems": 1, "maxItems": 1}
     fields = {
-        "inputs": {"anyOf": [_text(service), _texts(service), *([] if _is_pairs(service) else [_closed(single)])]},
+        "inputs": {"anyOf": [*_forms(service), _list_of(service, {"anyOf": [*_forms(service), alone]})]},
         "truncate": _or_null({"type": "boolean"}),
         "raw_scores": _or_null({"type": "boolean"}),
         "parameters": _or_null(parameters),
@@ -84,14 +83,15 @@ def _classify(service: Service) -> Schema:
 
 def _infer(service: Service) -> Schema:
     """Return the schema of the Open Inference Protocol, with texts as JSON."""
-    width = 2 if _is_pairs(service) else 1
+    string = _string(service)
+    row = {"type": "array", "items": string}
     tensor = {
         "type": "object",
         "properties": {
             "name": {"const": "text"},
             "datatype": {"const": "BYTES"},
             "shape": {"type": "array", "items": {"type": "integer", "minimum": 1}, "minItems": 1, "maxItems": 2},
-            "data": {"type": "array", "items": _string(service), "minItems": width},
+            "data": {"type": "array", "items": {"anyOf": [string, row]}, "minItems": 1},
         },
         "required": ["name", "datatype", "shape", "data"],
     }
@@ -99,7 +99,7 @@ def _infer(service: Service) -> Schema:
         "type": "object",
         "properties": {
             "policy": _or_null({"type": "string", "enum": list(service.policies)}),
-            "max_depth": _count(service.layers),
+            "max_depth": _count(_first_exit(service)),
         },
     }
     fields = {
@@ -110,9 +110,14 @@ def _infer(service: Service) -> Schema:
     return {"type": "object", "properties": fields, "required": ["inputs"]}
 
 
-def _is_pairs(service: Service) -> bool:
-    """Return whether the model was trained on pairs."""
-    return bool(service.model.training.get("pairs"))
+def _first_exit(service: Service) -> int:
+    """Return the least depth that may be asked for, with one policy or another."""
+    return min(named.policy.asked(service.model.runtime.exit_layers)[0] for named in service.policies.values())
+
+
+def _is_pairs(service: Service) -> bool | None:
+    """Return whether the model was trained on pairs; None if it is not known, and it takes both."""
+    return service.model.training.get("pairs")
 
 
 def _string(service: Service) -> Schema:
@@ -122,13 +127,30 @@ def _string(service: Service) -> Schema:
 
 def _text(service: Service) -> Schema:
     """Return the schema of a text or, for a model of pairs, of a pair."""
-    string = _string(service)
-    return {"type": "array", "items": string, "minItems": 2, "maxItems": 2} if _is_pairs(service) else string
+    string, is_pairs = _string(service), _is_pairs(service)
+    pair = {"type": "array", "items": string, "minItems": 2, "maxItems": 2}
+    return {"anyOf": [string, pair]} if is_pairs is None else pair if is_pairs else string
 
 
 def _texts(service: Service) -> Schema:
     """Return the schema of several texts."""
-    return {"type": "array", "items": _text(service), "minItems": 1, "maxItems": service.settings.max_texts}
+    return _list_of(service, _text(service))
+
+
+def _list_of(service: Service, text: Schema) -> Schema:
+    """Return the schema of as many texts as a request may have, from that of one."""
+    return {"type": "array", "items": text, "minItems": 1, "maxItems": service.settings.max_texts}
+
+
+def _forms(service: Service) -> list[Schema]:
+    """Return the schemas of what stands for one text in text-embeddings-inference: itself, or an object."""
+    string, is_pairs = _string(service), _is_pairs(service)
+    parts = {"text": string, "text_pair": string if is_pairs else {"type": "null"}}
+    required = list(parts) if is_pairs else ["text"]
+    return [
+        _text(service),
+        {"type": "object", "properties": parts, "required": required, "additionalProperties": False},
+    ]
 
 
 def _count(at_least: int) -> Schema:
@@ -139,8 +161,3 @@ def _count(at_least: int) -> Schema:
 def _or_null(schema: Schema) -> Schema:
     """Allow null, which is as good as missing."""
     return {"anyOf": [schema, {"type": "null"}]}
-
-
-def _closed(schema: Schema) -> Schema:
-    """Allow no other fields."""
-    return {**schema, "additionalProperties": False}

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import os
 import signal
 import socket
 import sys
@@ -19,6 +20,7 @@ from exitpoll.server.protocol import protocol_for
 from exitpoll.server.service import Service
 
 logger = logging.getLogger("exitpoll.server")
+BACKLOG = 2048  # connections that wait to be accepted
 
 
 class DrainingServer(uvicorn.Server):
@@ -41,6 +43,34 @@ class DrainingServer(uvicorn.Server):
         with suppress(NotImplementedError, AttributeError, ValueError, RuntimeError):  # Windows; not the main thread
             self.loop.add_signal_handler(signal.SIGHUP, self._reload)
         await super().startup(sockets)
+
+    async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
+        """Stop to listen, and end when all connections that the system had accepted are answered."""
+        waiting = [sock.dup() for sock in sockets or []]  # keep connections that nobody has taken yet
+        for server in self.servers:
+            server.close()
+        for listener in waiting:
+            with listener:
+                await self._take_waiting(listener)
+        await super().shutdown(sockets)
+
+    async def _take_waiting(self, listener: socket.socket) -> None:
+        """Take the connections that wait to be accepted."""
+        loop, config = asyncio.get_running_loop(), self.config
+
+        def make() -> asyncio.Protocol:
+            return config.http_protocol_class(  # type: ignore[call-arg, return-value]
+                config=config, server_state=self.server_state, app_state=self.lifespan.state
+            )
+
+        listener.setblocking(False)
+        while True:
+            try:
+                connection, _ = listener.accept()
+            except OSError:  # none is left
+                return
+            with suppress(OSError):  # the client has gone
+                await loop.connect_accepted_socket(make, connection)
 
     def handle_exit(self, sig: int, frame: FrameType | None) -> None:
         """Drain at the first signal; end at once at the second."""
@@ -67,10 +97,15 @@ def serve_forever(service: Service, listener: socket.socket) -> None:
 
     Args:
         service: What is served.
-        listener: What `listen` returns.
+        listener: What `bind` returns.
     """
-    sys.setswitchinterval(SWITCH_INTERVAL)
     with listener:
+        try:
+            listener.listen(BACKLOG)
+        except OSError as error:  # another process has bound it too, and listens already
+            host, port = listener.getsockname()[:2]
+            raise _cannot_listen(host, port, error) from error
+        sys.setswitchinterval(SWITCH_INTERVAL)
         server_of(service).run(sockets=[listener])
 
 
@@ -89,25 +124,38 @@ def server_of(service: Service) -> DrainingServer:
         log_level="error",  # requests that are not HTTP are no news
         access_log=False,
         server_header=False,
+        backlog=BACKLOG,
         timeout_graceful_shutdown=max(1, round(service.settings.drain_timeout)),
     )
     return DrainingServer(config, service)
 
 
-def listen(host: str, port: int) -> socket.socket:
-    """Listen at an address, or refuse it in one line.
+def bind(host: str, port: int) -> socket.socket:
+    """Take an address, at which nobody is answered yet, or refuse it in one line.
 
     Args:
         host: The address.
         port: The port; 0 for any that is free.
 
     Returns:
-        The socket.
+        The socket, which does not listen: while a model is loaded, clients see that no server is there.
     """
     if not 0 <= port < 1 << 16:
         raise InputError(f"port {port} must be between 0 and 65535", options=["port"])
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    listener = socket.socket(family)
     try:
-        return socket.create_server((host, port), family=family, backlog=2048)
+        if os.name == "posix":  # elsewhere it would let two servers share a port
+            listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        if family is socket.AF_INET6:
+            listener.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 1)
+        listener.bind((host, port))
     except OSError as error:
-        raise InputError(f"cannot listen at {host}, port {port}: {error.strerror or error}") from error
+        listener.close()
+        raise _cannot_listen(host, port, error) from error
+    return listener
+
+
+def _cannot_listen(host: str, port: int, error: OSError) -> InputError:
+    """Return the refusal of an address."""
+    return InputError(f"cannot listen at {host}, port {port}: {error.strerror or error}")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Protocol
 
 from exitpoll.decide.policy import Policy
@@ -38,6 +38,10 @@ class Runner(Protocol):
     def stalled_for(self) -> float:
         """Return for how many seconds nothing can run, because a call does not end."""
 
+    @property
+    def pool_texts(self) -> Mapping[int, int]:
+        """Texts that wait half-way, by the layers that they have run."""
+
     def submit(self, job: Job) -> None:
         """Let the texts of a request run."""
 
@@ -45,7 +49,7 @@ class Runner(Protocol):
         """Drop what is under way of a request, before its next layer; dropped texts are not delivered."""
 
     def forget(self, policy: Policy) -> None:
-        """Let go of a policy that no further request will name."""
+        """Let go of a policy that no further request will name; texts under way keep it."""
 
 
 def runner_for(

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Awaitable, Callable, MutableMapping, Sequence
+from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from dataclasses import replace
 from importlib.metadata import version
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
@@ -24,8 +24,8 @@ from exitpoll.errors import InputError
 from exitpoll.server.audits import Audits
 from exitpoll.server.metrics import OTHER, Metrics
 from exitpoll.server.model_thread import TIME_OVER, Job, Result, deliver_to, post_to
-from exitpoll.server.policies import DEFAULT, NamedPolicy, Policies, load_policies
-from exitpoll.server.refusals import RefusalError, backend, invalid, overloaded, too_large, unavailable
+from exitpoll.server.policies import DEFAULT, NamedPolicy, Policies, check_depth, load_policies
+from exitpoll.server.refusals import RefusalError, invalid, overloaded, too_large, unavailable
 from exitpoll.server.requests import Ask, Running
 from exitpoll.server.runner import runner_for
 from exitpoll.server.settings import ServerSettings
@@ -35,9 +35,8 @@ from exitpoll.server.worker_pool import without_weights
 
 GRACE = 0.1  # seconds in which the model thread may say itself that time is over
 INLINE = 10_000  # characters that are tokenized at once; more are tokenized in a thread
+MOST_TOKENIZED = 4_000_000  # characters that wait for that thread, unless a single request has more
 PROBE = "a " * 20_000  # a text that is longer than any model reads
-
-Receive = Callable[[], Awaitable[MutableMapping[str, Any]]]
 
 
 class Service:
@@ -72,6 +71,7 @@ class Service:
         self.layers = model.runtime.exit_layers[-1]
         self.max_tokens = self._longest()
         self.metrics = Metrics(self.layers, model.runtime.exit_layers)
+        self._describe()
         self.runner = runner_for(self.model, costs, self.settings, self.metrics, self._on_step)
         of_audits = self.settings.audit, self.runner, self.metrics, self.policies, self.settings.audit_state
         self.audits = Audits(*of_audits, step_back=self.settings.step_back)
@@ -80,11 +80,8 @@ class Service:
         self.work = self.texts_under_way = 0  # layer-tokens, texts
         self._rate = 0.0  # layer-tokens a second, of late
         self._busy = 0.0  # seconds in calls; the model thread adds to it, and a lost addition does not matter
-        self._tokenizing = 0  # requests whose texts are tokenized in the other thread
+        self._tokenizing = 0  # characters that the other thread tokenizes, or that wait for it
         self._tokenizer_thread = ThreadPoolExecutor(1, thread_name_prefix="exitpoll-tokenizer")
-        self.metrics.build_info.labels(name, model.runtime.name, version("exitpoll")).set(1)
-        for known in self.policies:
-            self.metrics.count_texts(known, "answered", 0)
 
     # ---- life -------------------------------------------------------------------------------------------------------
 
@@ -95,7 +92,7 @@ class Service:
     def stop(self) -> None:
         """End the threads and processes."""
         self.runner.stop()
-        self.audits.save()
+        self.audits.stop()
         self.tracing.stop()
         self._tokenizer_thread.shutdown(wait=False)
 
@@ -117,11 +114,18 @@ class Service:
         """
         loaded = self._load_policies()
         before, self.policies = self.policies, loaded
+        self._describe()
         self.audits.watch(loaded)
         self.shifts.watch(loaded)
         for named in before.values():
             self.runner.forget(named.policy)
         return loaded
+
+    def _describe(self) -> None:
+        """Say in the metrics what is served."""
+        self.metrics.name_policies(self.policies)
+        default = self.policies[DEFAULT].policy.name
+        self.metrics.describe(self.name, self.model.runtime.name, default, version("exitpoll"))
 
     def _load_policies(self) -> Policies:
         """Load the policies, and check that of the brownout."""
@@ -138,7 +142,7 @@ class Service:
             name = self.audits.default
             if name == DEFAULT and self.work > self.settings.brownout_work:
                 name = self.settings.brownout_policy
-        named = self.policies.get(name or DEFAULT)
+        named = self.policies.get(DEFAULT if name is None else name)
         if named is None:
             known = ", ".join(sorted(self.policies))
             raise invalid(f"there is no policy {name!r:.60}; the policies are: {known}")
@@ -160,8 +164,9 @@ class Service:
         named = self._checked_policy(ask)
         try:
             return await self._admit(ask, named)
-        except RefusalError:
-            self.metrics.count_texts(named.name, "refused", len(ask.texts))
+        except RefusalError as refusal:
+            outcome = "expired" if refusal.kind == "Timeout" else "refused"
+            self.metrics.count_texts(named.name, outcome, len(ask.texts))
             raise
 
     def _checked_policy(self, ask: Ask) -> NamedPolicy:
@@ -171,6 +176,8 @@ class Service:
             first = named.policy.asked(self.model.runtime.exit_layers)[0]
             if ask.max_depth is not None and ask.max_depth < first:
                 raise invalid(f"max_depth {ask.max_depth} is below the first exit, after layer {first}")
+            if ask.max_depth is not None:
+                check_depth(self.model, named.policy, ask.max_depth)
         except RefusalError:
             self.metrics.count_texts(OTHER, "refused", len(ask.texts))
             raise
@@ -179,18 +186,19 @@ class Service:
     async def _admit(self, ask: Ask, named: NamedPolicy) -> Running:
         """Check texts, tokenize them, and hand them to the model if there is room."""
         texts = self._checked_texts(ask.texts)
-        before = time.perf_counter()
-        tokens = await self._tokenize(texts)
+        before, begun = time.perf_counter(), time.monotonic()
+        timeout = self.settings.timeout if ask.timeout is None else min(ask.timeout, self.settings.timeout)
+        tokens = await self._tokenize(texts, timeout)
         lengths = lengths_of(tokens).tolist()
         if not ask.truncate and max(lengths) >= self.max_tokens:
             place = next(index for index, length in enumerate(lengths) if length >= self.max_tokens)
             raise too_large(f"text {place} reaches the {self.max_tokens} tokens that the model reads; set truncate")
         work = [length * self.layers for length in lengths]
         self._check_room(sum(work))
-        now, loop = time.monotonic(), asyncio.get_running_loop()
-        timeout = self.settings.timeout if ask.timeout is None else min(ask.timeout, self.settings.timeout)
         results: asyncio.Queue = asyncio.Queue()
-        job = Job(tokens, named.policy, deliver_to(loop, results), ask.max_depth, now + timeout, ask.explain)
+        deliver = deliver_to(asyncio.get_running_loop(), results)
+        times = begun + timeout, ask.explain, None, self.settings.max_wait
+        job = Job(tokens, named.policy, deliver, ask.max_depth, *times, is_traced=self.tracing.is_on)
         seconds = time.perf_counter() - before
         running = Running(job, results, named, ask.max_depth, texts, lengths, seconds, work, set(range(len(texts))))
         running.audited = {index for index in running.open if self.audits.is_drawn(named, ask.max_depth)}
@@ -198,6 +206,8 @@ class Service:
         self.metrics.tokenize_seconds.observe(seconds)
         self._count_under_way(sum(work), len(texts))
         self.runner.submit(job)
+        if self.policies.get(named.name) is not named:  # it was replaced while the texts were tokenized
+            self.runner.forget(named.policy)
         return running
 
     def _checked_texts(self, given: Sequence[object]) -> list[Text]:
@@ -230,21 +240,35 @@ class Service:
             seconds = (self.work + work - limit) / self._rate if self._rate else 1.0
             raise overloaded("the server is overloaded; try again later", seconds)
 
-    async def _tokenize(self, texts: list[Text]) -> Tokens:
+    async def _tokenize(self, texts: list[Text], timeout: float) -> Tokens:
         """Tokenize, long texts in another thread; never in two threads at once, which tokenizers may not allow."""
         batch = Texts.of(texts)
-        characters = sum(len(text) if isinstance(text, str) else sum(map(len, text)) for text in texts)
+        characters = 1 + sum(len(text) if isinstance(text, str) else sum(map(len, text)) for text in texts)
         try:
             if characters <= INLINE and not self._tokenizing:
                 return self.model.tokenize(batch)
-            self._tokenizing += 1
-            loop = asyncio.get_running_loop()
-            try:
-                return await loop.run_in_executor(self._tokenizer_thread, self.model.tokenize, batch)
-            finally:
-                self._tokenizing -= 1
+            return await asyncio.wait_for(self._tokenize_aside(batch, characters), timeout)
+        except TimeoutError as error:
+            raise RefusalError(504, "Timeout", TIME_OVER) from error
         except (InputError, ValueError, TypeError) as error:
             raise RefusalError(422, "Tokenizer", f"the texts cannot be tokenized: {error}") from error
+
+    def _tokenize_aside(self, batch: Texts, characters: int) -> asyncio.Future[Tokens]:
+        """Tokenize in the other thread, if not too much waits for it."""
+        if self._tokenizing and self._tokenizing + characters > MOST_TOKENIZED:
+            raise overloaded("too many long texts wait to be tokenized; try again later", 1.0)
+        self._tokenizing += characters
+        loop, future = asyncio.get_running_loop(), self._tokenizer_thread.submit(self.model.tokenize, batch)
+
+        def end() -> None:
+            self._tokenizing -= characters
+
+        def ended(_: object) -> None:
+            with suppress(RuntimeError):  # the loop has ended
+                loop.call_soon_threadsafe(end)
+
+        future.add_done_callback(ended)  # not before the thread has done it, or will not begin with it
+        return asyncio.wrap_future(future)
 
     def settle(self, running: Running, result: Result) -> None:
         """Account for a text that has been answered, or has not.
@@ -259,6 +283,7 @@ class Service:
         prediction = result.prediction
         if prediction is None:
             self.metrics.count_texts(running.policy.name, "expired" if result.expired else "failed")
+            self.audits.dropped(running.policy.name, int(result.index in running.audited))
             return
         self.metrics.count_texts(running.policy.name, "answered")
         seconds = result.queue_seconds, result.model_seconds
@@ -267,7 +292,7 @@ class Service:
             self.shifts.count(running.policy.name, prediction)
         if result.index in running.audited:
             alone = pick(running.job.tokens, np.array([result.index]))
-            self.audits.answered(running.policy.name, alone, prediction, post_to(asyncio.get_running_loop()))
+            self.audits.answered(running.policy, alone, prediction, post_to(asyncio.get_running_loop()))
 
     async def next_result(self, running: Running) -> Result | None:
         """Wait for the next text of a request.
@@ -300,6 +325,7 @@ class Service:
             return
         self.runner.cancel(running.job)
         self.metrics.count_texts(running.policy.name, outcome, len(running.open))
+        self.audits.dropped(running.policy.name, len(running.open & running.audited))
         self._count_under_way(-sum(running.layer_tokens[index] for index in running.open), -len(running.open))
         running.open.clear()
 
@@ -323,54 +349,3 @@ class Service:
         pairs = bool(self.model.training.get("pairs", False))
         text: Text = (PROBE, PROBE) if pairs else PROBE
         return len(self.model.tokenize(Texts.of([text]))["input_ids"][0])
-
-
-async def collect(service: Service, ask: Ask, receive: Receive | None) -> tuple[Running, list[Result]]:
-    """Run a request to its end.
-
-    Args:
-        service: The service.
-        ask: The request.
-        receive: Tells that the client has gone.
-
-    Returns:
-        The request, and the results of its texts in their order.
-    """
-    running = await service.begin(ask)
-    watching = None if receive is None else asyncio.create_task(_watch(receive, running.results))
-    found: list[Result | None] = [None] * len(running.texts)
-    try:
-        while running.open:
-            result = await service.next_result(running)
-            if result is None:
-                raise RefusalError(499, "Cancelled", "the client has closed the connection")
-            service.settle(running, result)
-            found[result.index] = result
-    finally:
-        service.finish(running)
-        if watching is not None:
-            watching.cancel()
-    return running, [result for result in found if result is not None]
-
-
-def check_results(results: Sequence[Result], *, finite: bool) -> None:
-    """Refuse to answer a request if one of its texts has no answer.
-
-    Args:
-        results: Of its texts.
-        finite: Whether logits that are not finite count as no answer.
-    """
-    for result in results:
-        if result.expired:
-            raise RefusalError(504, "Timeout", f"text {result.index}: {result.error}")
-        if result.prediction is None:
-            raise backend(f"text {result.index}: {result.error}", 500)
-        if finite and not result.prediction.is_finite:
-            raise backend(f"text {result.index}: the logits of the model are not finite")
-
-
-async def _watch(receive: Receive, results: asyncio.Queue) -> None:
-    """Put None into the results when the client has gone."""
-    while (await receive())["type"] != "http.disconnect":
-        pass
-    results.put_nowait(None)

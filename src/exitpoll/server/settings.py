@@ -6,6 +6,7 @@ import re
 from dataclasses import dataclass, fields
 from pathlib import Path
 
+from exitpoll.engine.live import MAX_WAIT
 from exitpoll.errors import InputError
 
 MOST_WORKERS = 256
@@ -37,6 +38,7 @@ class ServerSettings:
             it: "fast@0.8".
         workers: How many processes run the model, each with a copy of it; 0 runs it in a thread of this process.
         header_timeout: Seconds for the headers of a request to arrive; 0 for no limit.
+        max_wait: Seconds after its arrival that a text goes before all newer ones, however near their deadlines are.
     """
 
     max_body_bytes: int = 2_000_000
@@ -56,6 +58,7 @@ class ServerSettings:
     workers: int = 0
     header_timeout: float = 10.0
     step_back: bool = False
+    max_wait: float = MAX_WAIT
 
     def __post_init__(self) -> None:
         """Check the numbers."""
@@ -63,7 +66,8 @@ class ServerSettings:
             value = getattr(self, field.name)
             if isinstance(value, int | float) and not isinstance(value, bool) and not 0 <= value < float("inf"):
                 raise InputError(f"{field.name} {value:g} must be 0 or more, and finite", options=[field.name])
-        for name in ("max_body_bytes", "max_texts", "max_characters", "max_queue", "timeout", "body_timeout"):
+        limits = ("max_body_bytes", "max_texts", "max_characters", "max_queue")
+        for name in (*limits, "timeout", "body_timeout", "stall_timeout"):
             if not getattr(self, name):
                 raise InputError(f"{name} must be above 0", options=[name])
         if self.workers > MOST_WORKERS:

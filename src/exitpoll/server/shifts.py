@@ -38,7 +38,9 @@ class Shifts:
             if profile is not None:
                 known = before.get(name)
                 self.watches[name] = known if known and known.profile == profile else ShiftWatch(profile)
-                self.metrics.shifted.labels(name).set(int(self.watches[name].shift is not None))
+                self.metrics.show_shift(name, (), is_shifted=self.watches[name].shift is not None)
+        for name in before.keys() - self.watches.keys():
+            self.metrics.forget_shift(name)
 
     def count(self, name: str, prediction: Prediction) -> None:
         """Count a text that was answered by a policy, and report the first significant difference.
@@ -53,10 +55,6 @@ class Shifts:
         was_known = watch.shift is not None
         if not watch.add(prediction.depth, prediction.probability, prediction.tokens):
             return
-        for difference in watch.compared:
-            self.metrics.live_mean.labels(name, difference.name).set(difference.here)
-            self.metrics.calibration_mean.labels(name, difference.name).set(difference.at_calibration)
-            self.metrics.shift_distance.labels(name, difference.name).set(difference.distance)
-        self.metrics.shifted.labels(name).set(int(watch.shift is not None))
+        self.metrics.show_shift(name, watch.compared, is_shifted=watch.shift is not None)
         if watch.shift is not None and not was_known:
             logger.warning("policy '%s': %s", name, watch.shift)

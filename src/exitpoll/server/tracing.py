@@ -56,6 +56,11 @@ class Tracing:
             raise MissingExtraError(f"the exporter '{name:.40}' of serve --traces", "otel")
         return cls(found[0].load()())
 
+    @property
+    def is_on(self) -> bool:
+        """Whether spans go anywhere."""
+        return self._provider is not None
+
     def stop(self) -> None:
         """Send what has not been sent."""
         if self._provider is not None:
@@ -73,7 +78,7 @@ class Tracing:
             headers: Of which `traceparent` and `tracestate` name the span of the caller.
 
         Yields:
-            The span, which is the current one meanwhile; None without an exporter.
+            The span, which is the current one meanwhile, and goes on; None without an exporter.
         """
         if self._provider is None:
             yield None
@@ -84,9 +89,22 @@ class Tracing:
         parent = TraceContextTextMapPropagator().extract(headers)
         about = {"http.request.method": method, "http.route": route}
         with self._tracer.start_as_current_span(
-            f"{method} {route}", parent, kind=SpanKind.SERVER, attributes=about
+            f"{method} {route}", parent, kind=SpanKind.SERVER, attributes=about, end_on_exit=False
         ) as span:
-            yield span
+            try:
+                yield span
+            except BaseException:  # it was cancelled: nobody will end it
+                span.end()
+                raise
+
+    def end(self, span: Span | None) -> None:
+        """End the span of a request, whose last part has been sent if it is answered in parts.
+
+        Args:
+            span: What `request` yielded.
+        """
+        if span is not None:
+            span.end()
 
     def answer(self, span: Span | None, status: int) -> dict[str, str]:
         """Note the status of a response.
@@ -119,7 +137,10 @@ class Tracing:
         return get_current()
 
     def text(self, running: Running, result: Result) -> None:
-        """Write the span of a text that has left: from its arrival on, with its first call and its exit as events.
+        """Write the span of a text that has left: from its arrival on, with its first call and its exits as events.
+
+        Exits that it passed have the time at which its next call began; those within a call that decides by itself
+        are not told apart.
 
         Args:
             running: Its request.
@@ -137,6 +158,8 @@ class Tracing:
         arrived = began - round(1e9 * result.queue_seconds)
         span = self._tracer.start_span("text", running.trace, attributes=about, start_time=arrived)
         span.add_event("first call", timestamp=began)
+        for layer, seconds in result.passed:
+            span.add_event("exit passed", {"exitpoll.layer": layer}, timestamp=began + round(1e9 * seconds))
         if result.prediction is None:
             span.add_event("failed", {"exitpoll.error": result.error or ""}, timestamp=now)
         else:

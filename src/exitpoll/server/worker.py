@@ -93,6 +93,7 @@ class Worker:
             text.explain,
             text.due,
             alone=text.alone,
+            is_traced=text.is_traced,
             submitted=text.submitted,
             sent=text.number,
         )
@@ -113,7 +114,7 @@ class Worker:
 
     def _on_step(self, step: Step, seconds: float) -> None:
         """Tell of a call."""
-        self._unsent += pack_call(step, seconds)
+        self._unsent += pack_call(step, seconds, self.thread.pool_texts)
 
     def _between_calls(self) -> None:
         """Send what there is to send."""

@@ -1,8 +1,9 @@
 """Model processes behind the interface of a model thread: their death or a hung call loses no text but the guilty.
 
 Every text goes to the process with the least work, in layer-tokens. When a process dies, its texts run again on
-others; those that were in its call run alone from then on. A text in whose call two processes died is poison: it fails,
-and is not run a third time.
+others; those that were in its call run alone from then on. A text in whose call two processes crashed or hung is
+poison: it fails, and is not run a third time. A process that was killed from outside (SIGKILL) tells little about its
+texts: they run again several times, since only a text that uses up the memory would be killed every time.
 """
 
 from __future__ import annotations
@@ -14,15 +15,17 @@ import selectors
 import socket
 import threading
 import time
-from collections import deque
-from collections.abc import Callable, Sequence
-from contextlib import suppress
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass, fields, replace
-from typing import cast
+from typing import Any, cast
 
 from exitpoll.decide.policy import Policy
 from exitpoll.engine.arrivals import Step
 from exitpoll.engine.costs import CallCosts
+from exitpoll.engine.live import NEVER
+from exitpoll.engine.onnx_session import usable_cores
 from exitpoll.engine.runtime import LoadedModel, Runtime
 from exitpoll.errors import InputError
 from exitpoll.server.frames import Kind, frame, read_call, read_result
@@ -34,8 +37,9 @@ MOST_DEFAULT = 8  # processes, unless asked for: each holds the weights
 TICK = 0.25  # seconds between looks at the boards
 PATIENCE = 2.0  # seconds that processes have to end
 FIRST_DELAY, LONGEST_DELAY = 0.5, 10.0  # seconds before a process that could not load the model is started again
-MOST_SUSPICIONS = 2  # calls with a text that did not end, after which it is poison
-MOST_DEATHS = 10  # processes with a text that died, whatever they did, after which it is given up
+MOST_SUSPICIONS = 2  # calls with a text that crashed or hung, after which it is poison
+MOST_KILLS = 5  # calls with a text that were killed from outside, after which it is poison
+MOST_CRASHES = 10  # of processes with a text, whatever they did, after which it is given up
 POISON = "poison: model processes died or hung while they ran this text; it is not run again"
 
 
@@ -53,6 +57,8 @@ class RuntimeFacts:
     fingerprint: str
     threads: int
     device: str
+    stops: Sequence[int] | None = None  # of a graph that exits by itself
+    decisions: Mapping[str, object] | None = None
 
 
 def without_weights(model: LoadedModel) -> LoadedModel:
@@ -64,7 +70,8 @@ def without_weights(model: LoadedModel) -> LoadedModel:
     Returns:
         The same with the facts of its runtime only.
     """
-    facts = RuntimeFacts(**{field.name: getattr(model.runtime, field.name) for field in fields(RuntimeFacts)})
+    known: dict[str, Any] = {field.name: getattr(model.runtime, field.name, None) for field in fields(RuntimeFacts)}
+    facts = RuntimeFacts(**known)
     return replace(model, runtime=cast(Runtime, facts))
 
 
@@ -72,8 +79,7 @@ def default_workers() -> int:
     """Return how many processes suit this machine: one core is left for the front; 0 where there can be none."""
     if os.name != "posix":
         return 0
-    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-    return min(max(cores - 1, 1), MOST_DEFAULT)
+    return min(max(usable_cores() - 1, 1), MOST_DEFAULT)
 
 
 class WorkerPool:
@@ -117,7 +123,7 @@ class WorkerPool:
         self._policies: dict[int, tuple[int, Policy]] = {}  # number and policy, by id
         self._next_text = self._next_policy = 0
         self._delay, self._not_before = FIRST_DELAY, 0.0
-        self._inbox: deque[Callable[[], None]] = deque()
+        self._lock = threading.Lock()  # over texts, policies and what is sent: requests come from another thread
         self._selector = selectors.DefaultSelector()
         self._woken, self._waker = socket.socketpair()
         self._is_ending = False
@@ -144,6 +150,12 @@ class WorkerPool:
         """Whether any process is ready."""
         return any(process.is_ready for process in tuple(self.processes))
 
+    @property
+    def pool_texts(self) -> Mapping[int, int]:
+        """Texts that wait half-way, by the layers that they have run: of all processes."""
+        waiting = [Counter(process.pool_texts) for process in tuple(self.processes) if process.texts]
+        return sum(waiting, Counter())
+
     def stalled_for(self) -> float:
         """Return 0: a process that hangs is killed."""
         return 0.0
@@ -152,20 +164,29 @@ class WorkerPool:
 
     def submit(self, job: Job) -> None:
         """Let the texts of a request run."""
-        self._ask(lambda: self._submit(job))
+        with self._sending():
+            self._submit(job)
 
     def cancel(self, job: Job) -> None:
         """Drop what is under way of a request; dropped texts are not delivered."""
-        self._ask(lambda: self._cancel(job))
+        with self._sending():
+            self._cancel(job)
 
     def forget(self, policy: Policy) -> None:
         """Let go of a policy that no further request will name."""
-        self._ask(lambda: self._forget(policy))
+        with self._sending():
+            self._forget(policy)
 
-    def _ask(self, action: Callable[[], None]) -> None:
-        """Let the thread do something."""
-        self._inbox.append(action)
-        self._wake()
+    @contextmanager
+    def _sending(self) -> Iterator[None]:
+        """Send at once what comes of something; the thread is woken for what a connection does not take."""
+        with self._lock:
+            yield
+            for process in self.processes:
+                process.flush()
+            is_all_sent = not any(process.unsent for process in self.processes)
+        if not is_all_sent:
+            self._wake()
 
     def _wake(self) -> None:
         """Wake the thread."""
@@ -194,19 +215,20 @@ class WorkerPool:
         self._start_missing()
         for process in self.processes:
             events = selectors.EVENT_READ | (selectors.EVENT_WRITE if process.unsent else 0)
-            self._selector.modify(process.connection, events, process)
+            if self._selector.get_key(process.connection).events != events:
+                self._selector.modify(process.connection, events, process)
         for key, _ in self._selector.select(TICK):
             if key.data is None:
                 self._woken.recv(1 << 12)
             else:
                 self._read(key.data)
-        while self._inbox:
-            self._inbox.popleft()()
         for process in self.processes:
             if process.board.seconds_in_call() > self.stall_timeout:
                 logger.error("a call of the model takes longer than %g s: its process is killed", self.stall_timeout)
                 process.kill()
-            process.flush()
+        with self._lock:
+            for process in self.processes:
+                process.flush()
 
     def _start_missing(self) -> None:
         """Start processes in place of those that died."""
@@ -223,14 +245,16 @@ class WorkerPool:
     def _read(self, process: WorkerProcess) -> None:
         """Do what a process says, or bury it."""
         try:
-            for kind, content in process.read():
-                if kind is Kind.RESULT:
-                    number, result = read_result(content, self.model)
-                    self._deliver(process.take(number), result)
-                elif kind is Kind.CALL:
-                    self.on_step(*read_call(content))
-                else:
-                    self._welcome(process, content.decode())
+            with self._lock:
+                for kind, content in process.read():
+                    if kind is Kind.RESULT:
+                        number, result = read_result(content, self.model)
+                        self._deliver(process.take(number), result)
+                    elif kind is Kind.CALL:
+                        step, seconds, process.pool_texts = read_call(content)
+                        self.on_step(step, seconds)
+                    else:
+                        self._welcome(process, content.decode())
         except EOFError:
             self._bury(process)
         except Exception:  # a defect: the process is replaced, and its texts run again
@@ -252,22 +276,31 @@ class WorkerPool:
     def _bury(self, process: WorkerProcess) -> None:
         """Let the texts of a process that has died run again, on others."""
         self._selector.unregister(process.connection)
-        self.processes.remove(process)
+        with self._lock:
+            self.processes.remove(process)  # it gets no more texts
         code = process.close(PATIENCE)
         logger.error("a model process ended with code %d, with %d texts under way", code, len(process.texts))
         if not process.is_ready:
             self._wait_longer()
+        self.on_restart()  # before a result is delivered: who has it sees the restart counted
+        with self._lock:
+            self._run_again(process)
+
+    def _run_again(self, process: WorkerProcess) -> None:
+        """Hand the texts of a process that has died to others, or give them up."""
         suspects = process.board.suspects(process.texts.keys())
         for number in list(process.texts):
             text = process.take(number)
             assert text is not None
-            text.deaths += 1
-            text.suspicions += number in suspects
-            if text.suspicions < MOST_SUSPICIONS and text.deaths < MOST_DEATHS:
-                self._dispatch(text)
+            if process.was_killed_from_outside:
+                text.kills += number in suspects
             else:
+                text.crashes += 1
+                text.suspicions += number in suspects
+            if _is_poison(text):
                 self._deliver(text, Result(text.index, None, error=POISON))
-        self.on_restart()
+            else:
+                self._dispatch(text)
 
     def _wait_longer(self) -> None:
         """Start no process for a while, and longer every time."""
@@ -277,6 +310,7 @@ class WorkerPool:
     def _submit(self, job: Job) -> None:
         """Hand out texts one by one."""
         layers = self.model.runtime.exit_layers[-1] if job.max_depth is None else job.max_depth
+        layers = 0 if job.due == NEVER else layers  # texts in the background delay no others
         texts = self._jobs[id(job)] = {}
         for index, ids in enumerate(job.tokens["input_ids"]):
             texts[self._next_text] = text = Pending(self._next_text, job, index, len(ids) * layers)
@@ -293,7 +327,10 @@ class WorkerPool:
         if id(policy) not in self._policies:
             self._policies[id(policy)] = self._next_policy, policy  # kept, so that its id stays its own
             self._next_policy += 1
-        min(ready, key=lambda process: process.layer_tokens).send_text(text, self._policies[id(policy)][0])
+        least = min(ready, key=lambda process: (process.layer_tokens, len(process.texts)))
+        least.send_text(text, self._policies[id(policy)][0])
+        if text.job.is_outdated:  # it runs again
+            self._let_go(policy)
 
     def _deliver(self, text: Pending | None, result: Result) -> None:
         """Deliver what became of a text, unless it was cancelled."""
@@ -313,8 +350,20 @@ class WorkerPool:
                 text.process.cancel(text.number)
 
     def _forget(self, policy: Policy) -> None:
-        """Let go of a policy."""
+        """Let go of a policy, now and whenever a text under way has been handed out again."""
+        for texts in self._jobs.values():
+            for text in texts.values():
+                text.job.is_outdated |= text.job.policy is policy
+        self._let_go(policy)
+
+    def _let_go(self, policy: Policy) -> None:
+        """Forget the number of a policy."""
         number, _ = self._policies.pop(id(policy), (None, None))
         if number is not None:
             for process in self.processes:
                 process.forget(number)
+
+
+def _is_poison(text: Pending) -> bool:
+    """Return whether a text is not to be run again."""
+    return text.suspicions >= MOST_SUSPICIONS or text.kills >= MOST_KILLS or text.crashes >= MOST_CRASHES

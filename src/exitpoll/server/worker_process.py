@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import signal
 import socket
 import subprocess
 import sys
@@ -27,8 +28,9 @@ class Pending:
     job: Job
     index: int
     layer_tokens: int
-    deaths: int = 0  # of processes that had it
+    crashes: int = 0  # of processes that had it, in their call or not
     suspicions: int = 0  # of these, while it was in their call
+    kills: int = 0  # of processes from outside, while it was in their call
     process: WorkerProcess | None = None  # that has it; None while none is up
 
 
@@ -58,9 +60,10 @@ class WorkerProcess:
         finally:
             theirs.close()
             os.close(descriptor)
-        self.is_ready = False
+        self.is_ready = self.is_condemned = False  # condemned: killed by the front
         self.texts: dict[int, Pending] = {}
         self.layer_tokens = 0  # of these texts
+        self.pool_texts: dict[int, int] = {}  # of these that wait half-way, by depth
         self.policies: set[int] = set()  # numbers of those that it knows
         self._received, self.unsent = bytearray(), bytearray(model)
 
@@ -85,7 +88,8 @@ class WorkerProcess:
             job.deadline,
             job.submitted,
             job.explain,
-            alone=text.suspicions > 0,
+            alone=text.suspicions + text.kills > 0,
+            is_traced=job.is_traced,
         )
         self.unsent += pack_text(sent)
         self.texts[text.number], text.process = text, self
@@ -134,7 +138,8 @@ class WorkerProcess:
         yield from take_frames(self._received)
 
     def kill(self) -> None:
-        """Kill the process."""
+        """Kill the process, because of what it does."""
+        self.is_condemned = True
         self.process.kill()
 
     def close(self, patience: float = 0.0) -> int:
@@ -150,8 +155,13 @@ class WorkerProcess:
         try:
             return self.process.wait(patience)
         except subprocess.TimeoutExpired:
-            self.process.kill()
+            self.kill()
             return self.process.wait()
+
+    @property
+    def was_killed_from_outside(self) -> bool:
+        """Whether somebody else has ended it: no text raises SIGKILL by itself, though one may use up the memory."""
+        return self.process.returncode == -signal.SIGKILL and not self.is_condemned
 
 
 def _policy_frame(number: int, policy: Policy) -> bytes:

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import os
+import sys
 from dataclasses import replace
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Annotated
 
@@ -38,6 +40,7 @@ def serve(
     max_characters: Annotated[int, IN_LIMITS] = 500_000,
     max_queue: Annotated[int, IN_LIMITS] = 2_000_000,
     timeout: Annotated[float, IN_LIMITS] = 60.0,
+    max_wait: Annotated[float, IN_LIMITS] = 0.02,
     body_timeout: Annotated[float, IN_LIMITS] = 30.0,
     header_timeout: Annotated[float, IN_LIMITS] = 10.0,
     drain_delay: Annotated[float, IN_LIMITS] = 0.0,
@@ -55,7 +58,8 @@ def serve(
 
     Args:
         model: The model folder, with its policy.json, and more policies in policies/.
-        runtime: Run the export of the model folder for this runtime, with its own policies; torch by default.
+        runtime: Run the export of the model folder for this runtime, with its own policies; by default
+            the one that `adopt` found to be fastest, or torch.
         policy: Another default policy than the model's own.
         threads: How many threads to use in every model process: 1 by default, all cores without such processes.
         device: Where to run the model: cpu, cuda, cuda:1, mps …; auto takes a GPU where there is one.
@@ -72,6 +76,8 @@ def serve(
         max_characters: Most characters in a text.
         max_queue: Most work under way, in layer-tokens; above it requests are refused with 429.
         timeout: Seconds after which a request is given up.
+        max_wait: Seconds after its arrival that a text goes before all newer ones, however near their deadlines are. No
+            text waits for company while the model is idle.
         body_timeout: Seconds for the body of a request to arrive.
         header_timeout: Seconds for the headers of a request to arrive; 0 for no limit.
         drain_delay: Seconds between the first failing readiness probe and the end of listening.
@@ -86,17 +92,20 @@ def serve(
             policy that calibration certified, and at last by the full model.
         traces: Send a span for every request and text to a collector, as the environment variables OTEL_… say.
     """
-    check_installed(("starlette", "uvicorn", "prometheus_client"), "serve", "server")
+    check_installed(("starlette", "uvicorn", "httptools", "prometheus_client"), "serve", "server")
+    if find_spec("uvloop") is None and sys.platform != "win32":  # where there is none
+        remark("serve without uvloop takes more time for every request: pip install 'exitpoll[server]'")
     from exitpoll.decide.policy import Policy
     from exitpoll.engine.engine import Engine
     from exitpoll.engine.loading import default_runtime, find_folder
-    from exitpoll.server.run import listen, serve_forever
+    from exitpoll.server.run import bind, serve_forever
     from exitpoll.server.service import Service
     from exitpoll.server.settings import ServerSettings
     from exitpoll.server.tracing import Tracing
     from exitpoll.server.worker_pool import default_workers
 
     tracing = Tracing.by_environment() if traces else None
+    key = api_key or os.environ.get(KEY) or None  # files of secrets end with a line break
     settings = ServerSettings(
         max_body_bytes,
         max_texts,
@@ -107,7 +116,7 @@ def serve(
         drain_delay,
         drain_timeout,
         stall_timeout,
-        api_key or os.environ.get(KEY) or None,
+        key and key.strip(),
         protect_metrics,
         audit,
         audit_state,
@@ -115,7 +124,9 @@ def serve(
         default_workers() if workers is None else workers,
         header_timeout,
         step_back,
+        max_wait,
     )
+    listener = None if check else bind(host, port)  # before the model is loaded, which takes time
     quieten_transformers()
     chosen = None if policy is None else Policy.load(policy)
     threads = 1 if settings.workers and threads is None else threads
@@ -126,18 +137,17 @@ def serve(
     service = Service(
         engine.model,
         folder=folder if folder.is_dir() else None,
-        policy=chosen,
+        policy=chosen if folder.is_dir() else engine.policy,
         settings=settings,
         costs=engine.costs,
         name=name or Path(model).resolve().name,
         tracing=tracing,
     )
     words = ", ".join(service.policies)
-    if check:
+    if listener is None:
         [prediction] = engine(["a text"] if not engine.model.training.get("pairs") else [("a text", "another")])
         say(f"{service.name} can be served: {engine.model.description}; policies: {words}; {prediction!r}")
         return
-    listener = listen(host, port)
     description = engine.model.description
     del engine  # and its weights, which model processes load themselves
     place = f"http://{host}:{listener.getsockname()[1]}"
