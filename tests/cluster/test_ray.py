@@ -1,18 +1,13 @@
-"""On Ray: the same rows, settings and answers as without it, whatever dies on the way; one Ray for all tests."""
+"""On Ray: the same rows, settings and tables as without it, whatever dies on the way."""
 
 from __future__ import annotations
 
-import asyncio
 import json
 import os
-import shutil
 import signal
-import socket
 import subprocess
 import sys
 import tempfile
-import time
-import urllib.request
 from dataclasses import replace
 from pathlib import Path
 
@@ -20,16 +15,16 @@ import pytest
 
 from exitpoll import InputError, Policy, TrainingSettings
 from exitpoll.cli.cluster import study_executor
-from exitpoll.cluster import Predictor, deployment
-from exitpoll.cluster.connect import QUIET, connected
+from exitpoll.cluster import Predictor, predict, study
+from exitpoll.cluster.connect import connected
 from exitpoll.cluster.predict import RayActors
 from exitpoll.engine.model_choice import ModelChoice
 from exitpoll.engine.predict import predict_file
 from exitpoll.engine.sharded import predict_shards
 from exitpoll.study.paper import ROWS_BY_NAME
 from exitpoll.study.plan import Plan
-from exitpoll.study.reproduce import reproduce
-from exitpoll.study.search import search
+from exitpoll.study.search import STORAGE, search
+from tests.cluster.local_ray import command_of, processes_in, wait_until, workers_below
 from tests.tiny import assert_same_rows, toy_rows, write_toy_folder, write_tsv
 
 ray = pytest.importorskip("ray")
@@ -38,61 +33,26 @@ pytestmark = pytest.mark.ray
 POLICY = Policy("max_prob", 0.36)
 ROWS = toy_rows(60)
 FAST = TrainingSettings(epochs=1, logs_per_epoch=1)
-CLIENTS = 4  # of a server, at a time
 
 
-def command_of(pid):
+def test_processes_are_found_under_any_name_and_parent(ray_folder):
+    """Or the check that none is left could not fail."""
+
+    class Parent:
+        def start(self):
+            code = "import time; print(flush=True); time.sleep(60)"
+            return os.getpid(), subprocess.Popen([sys.executable, "-c", code], start_new_session=True).pid
+
+    parent = ray.remote(num_cpus=0)(Parent).remote()
+    worker, orphan = ray.get(parent.start.remote())
     try:
-        return Path(f"/proc/{pid}/cmdline").read_bytes().replace(b"\0", b" ").decode(errors="replace")
-    except OSError:
-        return ""
-
-
-def parent_of(pid):
-    try:
-        return int(Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[1])
-    except OSError:
-        return 0
-
-
-def processes():
-    return [int(path.name) for path in Path("/proc").iterdir() if path.name.isdigit()]
-
-
-def workers_below(folder, name):
-    """Return the workers of the Ray in a folder whose class has some name."""
-    return [
-        pid
-        for pid in processes()
-        if command_of(pid).startswith(f"ray::{name}") and str(folder) in command_of(parent_of(pid))
-    ]
-
-
-def wait_until(condition, seconds=60.0):
-    end = time.monotonic() + seconds
-    while not condition():
-        assert time.monotonic() < end
-        time.sleep(0.05)
-
-
-@pytest.fixture(scope="module")
-def ray_folder():
-    """Start Ray in a folder with a short name; at the end, none of its processes is left."""
-    folder = Path(tempfile.mkdtemp(prefix="ray", dir="/tmp"))
-    os.environ.update(QUIET)
-    ray.init(
-        address="local",
-        num_cpus=2,
-        object_store_memory=80 << 20,
-        include_dashboard=False,
-        log_to_driver=False,
-        logging_level="error",
-        _temp_dir=str(folder),
-    )
-    yield folder
-    ray.shutdown()
-    wait_until(lambda: not [pid for pid in processes() if str(folder) in command_of(pid)], seconds=20)
-    shutil.rmtree(folder, ignore_errors=True)
+        assert str(ray_folder) not in command_of(worker) + command_of(orphan)
+        assert {worker, orphan} <= set(processes_in(ray_folder))
+        os.kill(worker, signal.SIGKILL)
+        wait_until(lambda: worker not in processes_in(ray_folder), seconds=20)
+        assert orphan in processes_in(ray_folder)
+    finally:
+        os.kill(orphan, signal.SIGKILL)
 
 
 @pytest.fixture(scope="module")
@@ -139,6 +99,37 @@ def test_more_workers_than_the_cluster_has_cpus_are_refused(ray_folder):
         connected("auto", 5),
     ):
         raise AssertionError
+
+
+def test_a_job_that_finds_all_cpus_taken_is_refused(ray_folder, choice, whole, tmp_path, monkeypatch):
+    monkeypatch.setattr(predict, "START_SECONDS", 2.0)
+
+    class Other:
+        def start(self):
+            pass
+
+    other = ray.remote(num_cpus=2)(Other).remote()
+    ray.get(other.start.remote())
+    with pytest.raises(
+        InputError, match="no worker has started within 2 s: the cluster has 2 CPUs, of which 0 are free"
+    ):
+        predict_shards(RayActors(2), choice, str(whole[0]), tmp_path / "out.csv", policy=POLICY)
+    ray.kill(other)
+    assert not (tmp_path / "out.csv.partial").exists()
+
+
+def test_a_command_with_a_ray_of_its_own_and_all_its_cpus(exported_folder, whole, tmp_path):
+    POLICY.save(tmp_path / "policy.json")
+    words = ["predict", exported_folder, "--data", whole[0], "--out", tmp_path / "out.csv", "--shard-rows", "10"]
+    words += ["--policy", tmp_path / "policy.json", "--cluster", "local", "--processes", len(os.sched_getaffinity(0))]
+    with tempfile.TemporaryDirectory(prefix="ray", dir="/tmp") as folder:
+        environment = os.environ | {"RAY_TMPDIR": folder, "RAY_ADDRESS": "127.0.0.1:1"}  # which local ignores
+        command = [sys.executable, "-m", "exitpoll", *map(str, words)]
+        done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=80)
+        assert done.returncode == 0, done.stderr
+        assert list(Path(folder).glob("ray/session_*"))  # it is there that Ray was started
+        wait_until(lambda: not processes_in(folder), seconds=20)
+    assert (tmp_path / "out.csv").read_bytes() == whole[1]
 
 
 def test_a_killed_driver_can_be_resumed_without_ray(ray_folder, exported_folder, engine, tmp_path, run):
@@ -191,89 +182,107 @@ def plan(tmp_path, encoder_folder):
     return Plan(str(encoder_folder), layers=3, data=str(tmp_path / "data"), tasks=["trec"], settings=FAST)
 
 
-def test_a_search_finds_the_same_best_trial(ray_folder, plan, tmp_path):
+def summaries_in(folder):
+    """Return when the runs in a folder were completed."""
+    return {path: path.stat().st_mtime_ns for path in folder.rglob("run.json")}
+
+
+def drawn_in(folder):
+    """Return the settings of all trials of a search, and whether Optuna's sampler chose them."""
+    import optuna
+
+    storage = f"sqlite:///{folder / STORAGE}"
+    [name] = optuna.get_all_study_names(storage)
+    trials = optuna.load_study(study_name=name, storage=storage).get_trials()
+    return [trial.params for trial in trials], not any("fixed_params" in trial.system_attrs for trial in trials)
+
+
+@pytest.mark.parametrize("budget", [None, 3])
+def test_a_search_finds_the_same_best_trial(ray_folder, plan, tmp_path, budget):
+    """Of a whole grid, and of points that Optuna's sampler draws."""
     row = ROWS_BY_NAME["ours, votes"]
-    grid = {"learning_rate": (1e-5, 1e-3, 1e30)}  # the last diverges
+    whole = {"learning_rate": (1e-5, 1e-3, 1e30)}  # the last diverges
+    larger = {"learning_rate": (1e-5, 1e-4, 1e-3, 3e-3), "batch_size": (8, 16, 24)}
+    grid = larger if budget else whole
     found = {}
     for name, cluster in {"here": None, "ray": "auto"}.items():
         with study_executor(cluster, cluster and 2) as options:
-            run = plan.run("trec", row, 0)
-            found[name] = search(run, row, (1.0, 3.0), tmp_path / name, grid=grid, seeds=(0,), **options)
-    # On a cluster no trial is stopped early: here the one that diverges may be, before it fails.
-    assert (found["here"].settings, found["here"].score) == (found["ray"].settings, found["ray"].score)
-    times = {path: path.stat().st_mtime_ns for path in (tmp_path / "ray" / "runs").rglob("run.json")}
-    again = search(plan.run("trec", row, 0), row, (1.0, 3.0), tmp_path / "ray", grid=grid, seeds=(0,), **options)
-    assert again == found["ray"]
-    assert times == {path: path.stat().st_mtime_ns for path in (tmp_path / "ray" / "runs").rglob("run.json")}
+            run, options = plan.run("trec", row, 0), {**options, "grid": grid, "seeds": (0,), "stop": "never"}
+            found[name] = search(run, row, (1.0, 3.0), tmp_path / name, budget=budget, **options)
+    assert found["here"] == found["ray"]
+    assert (found["ray"].trials, found["ray"].pruned) == (3, 0 if budget else 1)
+    assert drawn_in(tmp_path / "here") == drawn_in(tmp_path / "ray")
+    assert drawn_in(tmp_path / "ray")[1] == bool(budget)
+    before = summaries_in(tmp_path / "ray")
+    assert search(run, row, (1.0, 3.0), tmp_path / "ray", budget=budget, **options) == found["ray"]
+    assert summaries_in(tmp_path / "ray") == before
 
 
-def test_a_reproduction_has_the_same_runs(ray_folder, plan, tmp_path):
-    plan = replace(plan, rows=[ROWS_BY_NAME["ours, votes"], ROWS_BY_NAME["PABEE"]])
+def test_a_trial_that_fails_ends_alone_and_is_repeated(ray_folder, plan, tmp_path, monkeypatch, caplog):
+    """By an exception, and by the end of its worker."""
+    execute_there, row = study._execute, ROWS_BY_NAME["ours, votes"]
+
+    def fail(run, *given):
+        if run.settings.learning_rate == 1e-4:
+            raise LookupError("this is broken")
+        if run.settings.learning_rate == 1e-3:
+            os.kill(os.getpid(), signal.SIGKILL)
+        return execute_there(run, *given)
+
+    options = {"grid": {"learning_rate": (1e-3, 1e-4, 1e-5)}, "seeds": (0,), "stop": "never", "workers": 2}
+    run = plan.run("trec", row, 0)
+    with monkeypatch.context() as patch:
+        patch.setattr(study, "_execute", fail)
+        patch.setattr(study, "RETRIES", 0)
+        found = search(run, row, (1.0, 3.0), tmp_path, executor=study.RayRuns(), **options)
+    assert (found.trials, found.settings) == (1, {"learning_rate": 1e-5})
+    first, second = sorted(record.getMessage() for record in caplog.records if "a trial failed" in record.message)
+    assert "ended 1 workers; too little memory?" in first + second
+    assert "failed with LookupError: this is broken" in first + second
+    assert search(run, row, (1.0, 3.0), tmp_path, **{**options, "workers": 1}).trials == 3  # without Ray
+
+
+def test_a_run_is_stopped_on_the_way(ray_folder, plan, tmp_path, monkeypatch):
+    monkeypatch.setattr(study, "WATCH_SECONDS", 0.01)
+    plan, seen = replace(plan, settings=replace(FAST, epochs=200)), []
+
+    def stop(progress):
+        seen.append(progress)
+        raise TimeoutError
+
+    run = plan.run("trec", ROWS_BY_NAME["PABEE"], 0)
+    with pytest.raises(TimeoutError):
+        study.RayRuns()(run, tmp_path / "runs", on_progress=stop)
+    assert len(seen) == 1
+    assert len(seen[0].exit_scores) == 3
+    assert not summaries_in(tmp_path)
+    assert 0 < len((tmp_path / "runs" / run.name / "model.partial" / "training.jsonl").read_text().splitlines()) < 200
+
+
+def test_a_killed_search_repeats_no_finished_trial(ray_folder, plan, encoder_folder, tmp_path, run):
+    words = ["search", "--encoder", encoder_folder, "--data", f"{plan.data}/trec", "--out", tmp_path / "s"]
+    words = [*map(str, words), *("--budget", "3", "--seeds", "0", "--logs-per-epoch", "1", "--method", "PABEE")]
+    address = ray.get_runtime_context().gcs_address
+    command = [sys.executable, "-m", "exitpoll", *words, "--cluster", "auto", "--processes", "1"]
+    driver = subprocess.Popen(command, env=os.environ | {"RAY_ADDRESS": address})  # as `ray job submit` does
+    wait_until(lambda: summaries_in(tmp_path))
+    driver.kill()
+    driver.wait()
+    before = summaries_in(tmp_path)
+    code, printed, err = run(*words, "--cluster", "local", "--processes", "2", "--stop-trials", "asha")
+    assert code == 0, err
+    assert "best of 3 trials" in printed
+    assert before.items() <= summaries_in(tmp_path).items()
+
+
+def test_a_reproduction_has_the_same_tables(ray_folder, plan, encoder_folder, tmp_path, run):
+    words = ["reproduce", "multiclass", "--encoder", encoder_folder, "--data", plan.data, "--tasks", "trec"]
+    words += ["--methods", "ours, votes", "PABEE", "--epochs", "1", "--logs-per-epoch", "1"]
     tables = []
-    for name, cluster in {"here": None, "ray": "auto"}.items():
-        with study_executor(cluster, cluster and 2) as options:
-            outcomes, failed = reproduce(plan, tmp_path / name, with_tables=True, varied=None, **options)
-        assert failed == {}
+    for name, options in {"here": [], "ray": ["--cluster", "local", "--processes", "2"]}.items():
+        code, printed, err = run(*words, "--out", tmp_path / name, *options)
+        assert code == 0, err
+        assert "run 2 of 2" in printed
         cells = json.loads((tmp_path / name / "cells.json").read_text())
         tables.append([{**cell, "seconds": 0} for cell in cells])
-        assert len(outcomes) == 2
     assert tables[0] == tables[1]
-
-
-# ---- serving --------------------------------------------------------------------------------------------------------
-
-
-def post(url, text):
-    request = urllib.request.Request(
-        f"{url}/v1/predict", json.dumps({"text": text}).encode(), {"Content-Type": "application/json"}
-    )
-    with urllib.request.urlopen(request, timeout=30) as answer:
-        return json.load(answer)["predictions"][0]
-
-
-@pytest.fixture
-def served(ray_folder):
-    """The address of Ray Serve, and a function that deploys an application or updates it."""
-    from ray import serve
-
-    with socket.create_server(("127.0.0.1", 0)) as listener:
-        port = listener.getsockname()[1]
-    serve.start(http_options={"host": "127.0.0.1", "port": port})
-    yield f"http://127.0.0.1:{port}", lambda app: serve.run(app, name="tests", route_prefix="/")
-    serve.shutdown()
-
-
-def test_policies_change_under_load_without_a_failed_request(ray_folder, served, exported_folder):
-    (url, run), text = served, ROWS[0][0]
-    options = {"replicas": 2, "name": "toy"}
-    never, always = Policy("max_prob", None), Policy("max_prob", 0.0)
-    run(deployment(exported_folder, policy=never, **options))
-    deepest, replicas = post(url, text)["depth"], workers_below(ray_folder, "ServeReplica")
-    assert len(replicas) == 2
-    depths, is_over = [], []
-
-    async def load():
-        while not is_over:
-            depths.append((await asyncio.to_thread(post, url, text))["depth"])
-
-    async def update():
-        try:
-            for number in range(4):
-                policy = always if number % 2 else never
-                await asyncio.to_thread(run, deployment(exported_folder, policy=policy, **options))
-            other = Policy("max_prob", 0.5, problem_type="multi_label_classification")  # of another model
-            await asyncio.to_thread(run, deployment(exported_folder, policy=other, **options))
-        finally:
-            is_over.append(True)
-
-    async def main():
-        await asyncio.gather(update(), *(load() for _ in range(CLIENTS)))
-
-    asyncio.run(main())
-    assert {deepest, 1} <= set(depths)
-    assert workers_below(ray_folder, "ServeReplica") == replicas  # the same as before
-    with pytest.raises(InputError, match="policy: strategy 'nonsense'"):
-        deployment(exported_folder, policy={**always.to_dict(), "strategy": "nonsense"})
-    with pytest.raises(InputError, match="the first must not be larger than the second"):
-        deployment(exported_folder, replicas=(2, 1))
-    assert {post(url, text)["depth"] for _ in range(8)} == {1}  # the broken update left the last one

@@ -5,8 +5,10 @@ from __future__ import annotations
 import json
 import sys
 from dataclasses import replace
+from threading import Event
 
 import pytest
+from optuna import Study
 
 from exitpoll import InputError, TrainingSettings
 from exitpoll.data.progress import Progress
@@ -139,6 +141,64 @@ def test_bad_trials_are_pruned(world, tmp_path):
     result = search(RUN, VOTES, (1.3, 2.3), tmp_path, grid=grid, seeds=(0, 1, 2))
     assert result.pruned > 0
     assert result.settings["learning_rate"] == 5e-5
+
+
+def test_asha_stops_all_but_the_best_third(world, tmp_path):
+    grid = {"learning_rate": (5e-5, 4e-5, 3e-5, 2e-5, 1e-5, 1e-6, 1e-7, 1e-8)}
+    result = search(RUN, VOTES, (1.3, 2.3), tmp_path / "a", grid=grid, seeds=(0,), stop="asha")
+    assert result.pruned >= 4
+    assert result.settings["learning_rate"] == 5e-5
+    result = search(RUN, VOTES, (1.3, 2.3), tmp_path / "n", grid=grid, seeds=(0,), stop="never")
+    assert (result.trials, result.pruned) == (8, 0)
+
+
+def test_several_workers_try_the_same_points(world, tmp_path):
+    for workers in (1, 3):
+        search(RUN, VOTES, (1.3, 2.3), tmp_path / str(workers), seeds=(0,), budget=8, stop="never", workers=workers)
+    assert sorted(run.name for run in world[:8]) == sorted(run.name for run in world[8:])
+
+
+def test_with_several_workers_a_trial_that_fails_ends_alone(world, tmp_path, monkeypatch, caplog):
+    sound = searching.execute
+
+    def fail(run, cache, on_progress):
+        if run.settings.learning_rate == 5e-5:
+            raise InputError("a worker was lost")
+        return sound(run, cache, on_progress=on_progress)
+
+    options = {"grid": SMALL, "seeds": (0,), "workers": 2}
+    monkeypatch.setattr(searching, "execute", fail)
+    result = search(RUN, VOTES, (1.3, 2.3), tmp_path, **options)
+    assert (result.trials, result.settings["learning_rate"]) == (2, 1e-5)
+    assert caplog.text.count("a worker was lost") == 2
+    monkeypatch.setattr(searching, "execute", sound)
+    assert search(RUN, VOTES, (1.3, 2.3), tmp_path, **options).settings["learning_rate"] == 5e-5
+    assert len(world) == 4  # only those that had failed were repeated
+    monkeypatch.setattr(searching, "execute", lambda *_, **__: 1 / 0)
+    with pytest.raises(ZeroDivisionError):
+        search(RUN, VOTES, (1.3, 2.3), tmp_path / "other", **options)
+
+
+def test_an_interrupt_waits_for_no_trial(world, tmp_path, monkeypatch):
+    sound, is_over, asked, ask = searching.execute, Event(), [], Study.ask
+
+    def execute(run, cache, on_progress):
+        if run.settings.learning_rate == 5e-5:
+            is_over.wait(30)
+        return sound(run, cache, on_progress=on_progress)
+
+    def interrupt(self, *arguments):
+        asked.append(arguments)
+        if len(asked) == 3:  # when the first trial has ended, and the second waits
+            raise KeyboardInterrupt
+        return ask(self, *arguments)
+
+    monkeypatch.setattr(searching, "execute", execute)
+    monkeypatch.setattr(Study, "ask", interrupt)
+    with pytest.raises(KeyboardInterrupt):
+        search(RUN, VOTES, (1.3, 2.3), tmp_path, grid=SMALL, seeds=(0,), workers=2)
+    assert len(world) == 1
+    is_over.set()
 
 
 def test_a_budget_is_a_limit(world, tmp_path):

@@ -47,7 +47,7 @@ class Predictor:
             policy: As for `Engine.load`.
             text_column: The column of the text; chosen by convention if not given.
             pair_column: The column of the second text of a pair.
-            batch_size: Most texts in a call of the model.
+            batch_size: The bound on memory, as for an engine.
             threads: How many threads to use.
         """
         if threads == 1:

@@ -7,7 +7,7 @@ import json
 import logging
 import sys
 from collections.abc import Mapping
-from importlib.metadata import version
+from importlib.metadata import version as package_version
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -78,13 +78,17 @@ def deployment(
         **_number_of(replicas, target_work, autoscaling),
     )
     # Ray Serve takes every `serve.run` for new code, and starts new replicas, unless the version stays the same.
-    decorated = decorated.options(version=_version_of(choice, limits), _internal=True)
+    version = _version_of(choice, limits, scales=isinstance(replicas, tuple))
+    decorated = decorated.options(version=version, _internal=True)
     return decorated.bind(choice, limits, name)
 
 
-def _version_of(model: ModelChoice, settings: ServerSettings) -> str:
-    """Return a hash of all that needs a new replica when it changes: code, model and limits."""
-    content = [version("exitpoll"), repr(model), model.fingerprint, repr(settings)]
+def _version_of(model: ModelChoice, settings: ServerSettings, *, scales: bool) -> str:
+    """Return a hash of all that needs a new replica when it changes: code, model and limits.
+
+    Whether the number of replicas scales does, too: one that was started without that never reports its work.
+    """
+    content = [package_version("exitpoll"), repr(model), model.fingerprint, repr(settings), scales]
     return hashlib.sha256(json.dumps(content).encode()).hexdigest()[:16]
 
 
@@ -120,9 +124,11 @@ class Replica:
         sys.setswitchinterval(SWITCH_INTERVAL)
         engine = model.load(None)
         folder = find_folder(model.folder, model.runtime)
+        self._own = None if folder.is_dir() else engine.policy  # of a model on the hub
         self.service = Service(
             engine.model,
             folder=folder if folder.is_dir() else None,
+            policy=self._own,
             settings=settings,
             costs=engine.costs,
             name=name,
@@ -144,7 +150,7 @@ class Replica:
         before = self.service.given
         try:
             given = config.get(POLICY)
-            self.service.given = None if given is None else Policy.from_dict(given, "the policy of user_config")
+            self.service.given = self._own if given is None else Policy.from_dict(given, "the policy of user_config")
             self.service.reload()
         except Exception as error:  # a broken update must not end a replica that works
             self.service.given = before

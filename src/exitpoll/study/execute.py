@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import shutil
 import tempfile
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import nullcontext
+from contextlib import contextmanager, nullcontext
 from dataclasses import replace
 from importlib.metadata import version
 from pathlib import Path
@@ -227,6 +227,23 @@ def _prune(run: Run, model: EarlyExitModel, tokenizer: PreTrainedTokenizerBase, 
     return prune_heads(model, head_importance(model, [dict(batch) for batch in batches]))
 
 
+@contextmanager
+def threads(count: int) -> Iterator[ThreadPoolExecutor]:
+    """Start threads, for which nobody waits where the block is interrupted.
+
+    Args:
+        count: How many.
+
+    Yields:
+        The pool.
+    """
+    pool = ThreadPoolExecutor(count)
+    try:
+        yield pool
+    finally:
+        pool.shutdown(wait=False, cancel_futures=True)
+
+
 def execute_all(
     runs: Sequence[Run],
     cache: Path,
@@ -246,7 +263,7 @@ def execute_all(
         executor: What executes a run; `execute` by default. With more workers, it is called in threads.
         workers: How many runs are executed at a time.
         on_run: Called before every run.
-        on_progress: Called after every training step.
+        on_progress: Called after every training step, if one run is executed at a time.
 
     Returns:
         The completed runs, in the given order, and the error messages of failed runs by name.
@@ -258,12 +275,13 @@ def execute_all(
     def result_of(number: int, run: Run) -> Outcome | str:
         on_run(Progress(run.name, number, len(runs)))
         keep, answer = run.name in bases, run.name in answered
+        shown = on_progress if workers == 1 else ignore
         try:
-            return (executor or execute)(run, cache, keep=keep, answer=answer, on_progress=on_progress)
+            return (executor or execute)(run, cache, keep=keep, answer=answer, on_progress=shown)
         except InputError as error:
             return str(error)
 
-    with ThreadPoolExecutor(workers) if workers > 1 else nullcontext() as pool:
+    with threads(workers) if workers > 1 else nullcontext() as pool:
         results = (map if pool is None else pool.map)(result_of, range(len(runs)), runs)
         for run, result in zip(runs, results, strict=True):
             if isinstance(result, str):

@@ -1,16 +1,18 @@
-"""Search the paper's grid of settings with Optuna (the extra `search`): kept in SQLite, with pruning of bad trials."""
+"""Search the paper's grid of settings with Optuna (the extra `search`): kept in SQLite, bad trials stopped early."""
 
 from __future__ import annotations
 
 import hashlib
 import itertools
 import json
+import logging
 import shutil
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import FIRST_COMPLETED, Future, wait
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from statistics import mean
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal
 
 from exitpoll.data.progress import OnProgress, Progress, ignore
 from exitpoll.data.tasks import plain_name
@@ -18,18 +20,24 @@ from exitpoll.decide.analysis import static_exit
 from exitpoll.decide.sweep import best_point
 from exitpoll.errors import DivergedError, InputError, MissingExtraError
 from exitpoll.files import locked, partial_of, read_json, write_json
-from exitpoll.study.execute import Executor, execute
+from exitpoll.study.execute import Executor, execute, threads
 from exitpoll.study.paper import GRID, ROWS_BY_NAME, Overrides, TableRow
 from exitpoll.study.run import MODEL, Outcome, Run
 
 if TYPE_CHECKING:
     from optuna import Study, Trial
+    from optuna.pruners import BasePruner
     from optuna.trial import FrozenTrial
 
 STORAGE = "search.sqlite3"
 BEST_FILE = "best-{task}-{row}.json"
 
 Grid = Mapping[str, Sequence[float]]  # values by setting
+StopRule = Literal["median", "asha", "never"]  # when a trial is stopped early
+
+FIRST_RUNG = 10  # percent of the first seed's training after which ASHA compares trials; then at 30, 90, 270
+RUNG_RATIO = 3  # between rungs; one trial in so many goes on
+logger = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True)
@@ -51,6 +59,7 @@ def search(
     grid: Grid = GRID,
     seeds: Sequence[int] = (0, 1, 2),
     budget: int | None = None,
+    stop: StopRule = "median",
     executor: Executor | None = None,
     workers: int = 1,
     on_progress: OnProgress = ignore,
@@ -65,8 +74,11 @@ def search(
         grid: The values by setting.
         seeds: The seeds.
         budget: Run at most this many trials, chosen by Optuna; the whole grid by default.
-        executor: What executes a run; `execute` by default. With more workers, it is called in threads, and a trial
-            that fails ends alone.
+        stop: When a trial is stopped early: "median" if it is worse than half of those before it at the same step,
+            "asha" if it is not in the best third of those that came as far (asynchronous successive halving), or
+            "never".
+        executor: What executes a run, called in threads; a trial that fails ends alone. By default `execute`, in this
+            thread, where an error ends the search.
         workers: How many trials are run at a time.
         on_progress: Called before every trial.
 
@@ -84,6 +96,7 @@ def search(
     grid = {name: list(values) for name, values in grid.items() if _applies(name, row)}
     with locked(folder / STORAGE, "search"):
         study = _open_study(run, row, grid, seeds, speedups, folder)
+        study.pruner = _pruner(stop)
         _run_trials(study, run, row, grid, seeds, speedups, folder, budget, executor or execute, workers, on_progress)
         result = _best(study)
         path = folder / BEST_FILE.format(task=plain_name(run.task), row=row.file_name)
@@ -133,8 +146,53 @@ def _run_trials(
             raise optuna.TrialPruned(str(error)) from error
         return mean(scores)
 
-    if left > 0:
-        study.optimize(objective, n_trials=left, n_jobs=workers, catch=(InputError,) if workers > 1 else ())
+    if left > 0 and executor is execute and workers == 1:
+        study.optimize(objective, n_trials=left)
+    elif left > 0:
+        run_together(study, objective, grid, left, workers)
+
+
+def run_together(study: Study, objective: Callable[[Trial], float], grid: Grid, trials: int, workers: int) -> None:
+    """Run several trials at a time, in threads; a trial that fails ends alone.
+
+    Optuna's own threads seed its sampler anew. Here trials are chosen in turn, so that as long as Optuna chooses at
+    random, for the first ten, they are those of a search with one worker.
+
+    Args:
+        study: The study, whose sampler chooses.
+        objective: Runs a trial and returns its score.
+        grid: The values by setting.
+        trials: How many.
+        workers: How many at a time.
+    """
+    from optuna.distributions import BaseDistribution, CategoricalDistribution
+
+    choices: dict[str, BaseDistribution] = {
+        name: CategoricalDistribution(list(values)) for name, values in grid.items()
+    }
+    running: set[Future[None]] = set()
+    with threads(workers) as pool:
+        for _ in range(trials):
+            if len(running) == workers:
+                ended, running = wait(running, return_when=FIRST_COMPLETED)
+                for future in ended:
+                    future.result()
+            running.add(pool.submit(_run_trial, study, study.ask(choices), objective))
+        for future in running:
+            future.result()
+
+
+def _run_trial(study: Study, trial: Trial, objective: Callable[[Trial], float]) -> None:
+    """Run one of several trials; if it fails, it ends alone."""
+    import optuna
+
+    try:
+        study.tell(trial, objective(trial))
+    except optuna.TrialPruned:
+        study.tell(trial, state=optuna.trial.TrialState.PRUNED)
+    except InputError as error:
+        study.tell(trial, state=optuna.trial.TrialState.FAIL)
+        logger.warning("a trial failed and will be repeated by the next search: %s", error)
 
 
 def read_best(folder: Path) -> dict[tuple[str, str], Overrides]:
@@ -169,12 +227,20 @@ def _open_study(
     study = optuna.create_study(
         study_name=f"{run.task} {row.name} {hashlib.sha256(identity.encode()).hexdigest()[:8]}",
         storage=f"sqlite:///{folder / STORAGE}",
-        pruner=optuna.pruners.MedianPruner(n_startup_trials=4),
         direction="maximize",
         load_if_exists=True,
     )
     study.sampler = optuna.samplers.TPESampler(seed=len(study.trials))  # a resumed search draws other points
     return study
+
+
+def _pruner(stop: StopRule) -> BasePruner:
+    """Return what decides whether a trial is stopped early."""
+    from optuna import pruners
+
+    if stop == "asha":
+        return pruners.SuccessiveHalvingPruner(min_resource=FIRST_RUNG, reduction_factor=RUNG_RATIO)
+    return pruners.NopPruner() if stop == "never" else pruners.MedianPruner(n_startup_trials=4)
 
 
 def _ended(study: Study) -> list[FrozenTrial]:
