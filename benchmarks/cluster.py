@@ -21,4 +21,4 @@ RATIOS = {  # what is stated, as rates of one way over those of another
 
 
 if __name__ == "__main__":
-    main("cluster", __doc__, 20_000, WAYS, RATIOS)
+    main("cluster", __doc__, 50_000, WAYS, RATIOS)

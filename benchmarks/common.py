@@ -68,11 +68,19 @@ def time_alternately(candidates: Mapping[str, Callable[[], object]], rounds: int
     return {name: statistics.median(times) for name, times in seconds.items()}
 
 
-def write_results(name: str, results: Mapping[str, object]) -> None:
-    """Write results with the versions and the machine that they were measured on, and print them."""
-    RESULTS.mkdir(exist_ok=True)
+def write_results(name: str | Path, results: Mapping[str, object], *, show: bool = True) -> None:
+    """Write results with the versions and the machine that they were measured on, and print them.
+
+    Args:
+        name: Of the results, or the path of another file.
+        results: What was measured.
+        show: Whether to print them.
+    """
+    path = RESULTS / f"{name}.json" if isinstance(name, str) else name
+    path.parent.mkdir(exist_ok=True)
     versions = {package: version(package) for package in ("exitpoll", "torch", "transformers")}
     machine = {"threads": torch.get_num_threads(), "processor": platform.machine()}
     content = json.dumps({"versions": versions, "machine": machine, **results}, indent=2)
-    (RESULTS / f"{name}.json").write_text(content + "\n", encoding="utf-8")
-    print(content)
+    path.write_text(content + "\n", encoding="utf-8")
+    if show:
+        print(content)

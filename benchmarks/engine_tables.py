@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 KINDS = ("torch", "onnx", "onnx-int8")
 TITLES = {"torch": "PyTorch", "onnx": "ONNX Runtime", "onnx-int8": "ONNX Runtime, int8"}
+MOST_SECONDS = 0.5  # to load an export
 FULL_DEPTH = {  # what a user would run without exits in each runtime: (runtime, way)
     "torch": ("torch", "plain transformers"),
     "onnx": ("onnx", "full graph"),
@@ -197,12 +199,15 @@ def limits_table(tasks: Mapping[str, Any]) -> str:
     """Write how close the engine comes to a static graph of its mean depth, and what it gains, with ranges."""
     rows = [
         "| task | threads | runtime | batch size | mean depth | share of a static graph's speed "
-        "| never exits: share of the full graph's | × full graph | × plain transformers |",
-        "|---|---|---|---|---|---|---|---|---|",
+        "| at each text's own depth | never exits: share of a full static graph's | never exits, × full graph "
+        "| × full graph | × plain transformers |",
+        "|---|---|---|---|---|---|---|---|---|---|---|",
     ]
     names = (
         "share of static",
+        "share of static at own depths",
         "never exits, share of full static",
+        "never exits, against the full graph",
         "against the full graph",
         "against plain transformers",
     )
@@ -213,6 +218,109 @@ def limits_table(tasks: Mapping[str, Any]) -> str:
                 start = f"| {task} | {threads} | {row['kind']} | {row['batch_size']} | {row['depth']:.2f} | "
                 rows.append(start + " | ".join(cells) + " |")
     return "\n".join(rows)
+
+
+@dataclass(frozen=True)
+class Bar:
+    """What a ratio of benchmarks/limits.py should reach."""
+
+    what: str
+    ratio: str  # its name in the results
+    least: Mapping[str, float]  # by runtime
+    tasks: Sequence[str]
+    batch_sizes: Sequence[int] = (1,)
+
+
+STATIC, NEVER, FULL, PLAIN = (
+    "share of static",
+    "never exits, against the full graph",
+    "against the full graph",
+    "against plain transformers",
+)
+LIMITS_BARS = (
+    Bar("share of a static graph's speed", STATIC, {"onnx": 0.92, "onnx-int8": 0.85}, ("trec",)),
+    Bar("share of a static graph's speed", STATIC, {"onnx": 0.95, "onnx-int8": 0.95}, ("sst2", "mrpc")),
+    Bar(
+        "share of a static graph's speed",
+        STATIC,
+        {"onnx": 0.95, "onnx-int8": 0.95},
+        ("trec", "sst2", "mrpc"),
+        (8, 32, 128),
+    ),
+    Bar(
+        "never exits, × full graph", NEVER, {"onnx": 0.97, "onnx-int8": 0.97}, ("trec", "sst2", "mrpc"), (1, 8, 32, 128)
+    ),
+    Bar("× plain transformers, at most 32 tokens", PLAIN, {"onnx": 8.0, "onnx-int8": 12.0}, ("trec", "sst2")),
+    Bar("× full graph", FULL, {"onnx-int8": 2.0}, ("trec", "sst2", "mrpc")),
+    Bar("× full graph, with exit 0", FULL, {"onnx-int8": 4.0}, ("trec-zero",)),
+)
+
+
+def limits_bars_table(tasks: Mapping[str, Any]) -> str:
+    """Write which of the bars are reached, and which are missed.
+
+    Args:
+        tasks: Of benchmarks/results/limits.json.
+
+    Returns:
+        A table.
+    """
+    rows = [
+        "| what | task | batch size | to reach: float32, int8 | 1 thread: float32 | int8 | 2 threads: float32 | int8 |",
+        "|---|---|---|---|---|---|---|---|",
+    ]
+    for bar in LIMITS_BARS:
+        to_reach = ", ".join(f"{bar.least[kind]:g}" if kind in bar.least else "–" for kind in ("onnx", "onnx-int8"))
+        for task in bar.tasks:
+            cells = [
+                _reached(bar, kind, tasks.get(task, {}).get(threads, {}))
+                for threads in ("1", "2")
+                for kind in ("onnx", "onnx-int8")
+            ]
+            sizes = " / ".join(map(str, bar.batch_sizes))
+            rows.append("| " + " | ".join([bar.what, task, sizes, to_reach, *cells]) + " |")
+    return "\n".join(rows)
+
+
+def _reached(bar: Bar, kind: str, measured: Mapping[str, Any]) -> str:
+    """Write the medians of a ratio at every batch size of a bar, and which of them miss it."""
+    if kind not in bar.least:
+        return ""
+    cells = []
+    for size in bar.batch_sizes:
+        ratio = measured.get(f"{kind} {size}", {}).get("wall", {}).get(bar.ratio)
+        missed = " missed" if ratio is not None and ratio[0] < bar.least[kind] else ""
+        cells.append("–" if ratio is None else f"{ratio[0]:.2f}{missed}")
+    return " / ".join(cells)
+
+
+def start_table(found: Mapping[str, Any]) -> str:
+    """Write what a process pays before its first answer.
+
+    Args:
+        found: The content of benchmarks/results/start.json.
+
+    Returns:
+        A table, and a sentence on importing.
+    """
+    rows = [
+        "| model | what is loaded | weights, MB | seconds to import and load | to reach | memory, MB | to reach "
+        "| seconds for a text of 5 MB |",
+        "|---|---|---|---|---|---|---|---|",
+    ]
+    for model, measured in found["models"].items():
+        for name, row in measured.items():
+            is_export = "most_megabytes" in row
+            cells = [
+                f"{row['file_megabytes']:.0f}",
+                f"{row['load_seconds']:.2f}",
+                f"≤ {MOST_SECONDS}" if is_export else "",
+                f"{row['megabytes']:.0f}",
+                f"≤ {row['most_megabytes']:.0f}" if is_export else "",
+                f"{row['long_text_seconds']:.2f}" if "long_text_seconds" in row else "",
+            ]
+            rows.append(f"| {model} | {name} | " + " | ".join(cells) + " |")
+    return "\n".join([*rows, "", f"`import exitpoll` alone takes {1000 * found['import_seconds']:.0f} ms."])
 
 
 def _with_range(ratio: Sequence[float]) -> str:

@@ -3,7 +3,8 @@
 python benchmarks/limits.py --task trec-bert data/trec --task mrpc-bert data/mrpc
 
 Every way to run a model has a process of its own, and the ways are timed in turn. The time of a static graph of the
-mean depth is interpolated between the depths below and above it. Models without a policy or exports get them, with the
+mean depth is interpolated between the depths below and above it. One text at a time is also compared with static graphs
+each of which gets the texts that leave at its depth. Models without a policy or exports get them, with the
 guarantee that at most 2 % of answers differ, and exits chosen by the clock. Results of other tasks are kept.
 """
 
@@ -22,6 +23,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from common import RESULTS, write_results
 from exitpoll import Engine, Policy, calibrate, load_model
@@ -40,11 +42,14 @@ from exitpoll.models.model import EarlyExitModel
 from exitpoll.models.tokenizer import load_tokenizer
 from static_graph import join_static
 
+Times = dict[str, dict[int, list[NDArray]]]  # seconds a text, by way and batch size, of every round: (calls, 2 clocks)
+
 MAX_DISAGREEMENT = 0.02
 KINDS = {"onnx": "float32", "onnx-int8": "int8"}
 BATCH_SIZES = (1, 8, 32, 128)
 SHORT = 32  # tokens of a short text
-ALONE = 150  # short texts that are timed one at a time
+ALONE = 150  # texts that are timed one at a time: short ones, unless a task has too few of them
+ENOUGH = 50
 
 
 # ---- what is timed --------------------------------------------------------------------------------------------------
@@ -96,7 +101,7 @@ class Way:
 
 
 def ways_of(model: Path, kind: str, depths: Sequence[float]) -> list[Way]:
-    """List the ways to run a model in one runtime: the engine, what limits it, and what one would run instead."""
+    """List the ways to run a model in one runtime: the engine, static graphs of some depths, and others."""
     work, precision = model / "limits", KINDS[kind]
     exit_layers = Manifest.load(model / kind).exit_layers
     layers = {exit_layers[-1]}
@@ -143,24 +148,21 @@ def load(way: Way, threads: int) -> Callable[[Sequence[Text], int], object]:
 
 
 def serve(pipe: Connection, way: Way, threads: int) -> None:
-    """Load a way to run a model, and time it whenever texts and a batch size arrive: wall-clock and CPU seconds."""
+    """Load a way to run a model, and time it whenever texts and a batch size arrive."""
     run = load(way, threads)
     pipe.send("ready")
     while (job := pipe.recv()) is not None:
         texts, batch_size = job
-        started, used = time.perf_counter(), time.process_time()
-        if batch_size == 1:
-            for text in texts:
-                run([text], 1)
-        else:
-            run(texts, batch_size)
-        pipe.send((time.perf_counter() - started, time.process_time() - used))
+        calls = [[text] for text in texts] if batch_size == 1 else [texts]
+        clocks = [(time.perf_counter(), time.process_time())]
+        for call in calls:
+            run(call, batch_size)
+            clocks.append((time.perf_counter(), time.process_time()))
+        pipe.send(np.diff(clocks, axis=0) / len(calls[0]))  # (calls, 2)
 
 
-def time_ways(
-    ways: Sequence[Way], threads: int, jobs: Mapping[int, Sequence[Text]], rounds: int
-) -> dict[str, dict[int, list[tuple[float, float]]]]:
-    """Time all ways in turn, every one in a process of its own: seconds a text, by way and batch size."""
+def time_ways(ways: Sequence[Way], threads: int, jobs: Mapping[int, Sequence[Text]], rounds: int) -> Times:
+    """Time all ways in turn, every one in a process of its own."""
     context = multiprocessing.get_context("spawn")
     pipes, processes = {}, []
     for way in ways:
@@ -169,14 +171,14 @@ def time_ways(
         processes[-1].start()
     for pipe in pipes.values():
         pipe.recv()
-    times: dict[str, dict[int, list[tuple[float, float]]]] = {name: {size: [] for size in jobs} for name in pipes}
+    times: Times = {name: {size: [] for size in jobs} for name in pipes}
     for attempt in range(rounds + 1):
         for size, texts in jobs.items():
             for name, pipe in pipes.items():
                 pipe.send((texts, size))
-                wall, cpu = pipe.recv()
+                seconds = pipe.recv()
                 if attempt:  # the first round warms up
-                    times[name][size].append((wall / len(texts), cpu / len(texts)))
+                    times[name][size].append(seconds)
     for pipe, process in zip(pipes.values(), processes, strict=True):
         pipe.send(None)
         process.join()
@@ -186,11 +188,12 @@ def time_ways(
 # ---- ratios ---------------------------------------------------------------------------------------------------------
 
 
-def shares(times: Mapping[str, Any], size: int, depth: float, clock: int) -> dict[str, tuple[float, ...]]:
+def shares(times: Times, size: int, depths: NDArray, clock: int) -> dict[str, tuple[float, ...]]:
     """Compute ratios to the engine in every round: median, lowest, highest."""
-    seconds = {name: np.array([pair[clock] for pair in by_size[size]]) for name, by_size in times.items()}
+    calls = {name: np.array([timed[:, clock] for timed in by_size[size]]) for name, by_size in times.items()}
+    seconds = {name: timed.mean(axis=1) for name, timed in calls.items()}  # of (rounds, calls): (rounds,)
     static = {int(name.split()[1]): name for name in seconds if name.startswith("static")}
-    last = max(static)
+    depth, last = depths.mean(), max(static)
     below = max((layer for layer in static if layer <= depth), default=min(static))
     above = min((layer for layer in static if layer >= depth), default=last)
     part = (depth - below) / (above - below) if above > below else 0.0
@@ -198,10 +201,14 @@ def shares(times: Mapping[str, Any], size: int, depth: float, clock: int) -> dic
     ratios = {
         "share of static": at_depth / seconds["engine"],
         "never exits, share of full static": seconds[static[last]] / seconds["never exits"],
+        "never exits, against the full graph": seconds["full graph"] / seconds["never exits"],
         "against the full graph": seconds["full graph"] / seconds["engine"],
         "against full static": seconds[static[last]] / seconds["engine"],
         "against plain transformers": seconds["plain transformers"] / seconds["engine"],
     }
+    if size == 1:
+        own = [calls[static[layer]][:, text] for text, layer in enumerate(depths)]
+        ratios["share of static at own depths"] = np.mean(own, axis=0) / seconds["engine"]
     return {
         name: tuple(round(float(value), 3) for value in (statistics.median(values), min(values), max(values)))
         for name, values in ratios.items()
@@ -216,11 +223,14 @@ def measure(model: Path, data: str, threads: int, texts: int, rounds: int, sizes
         chosen = list(read_texts(engine.model, data, "test").texts)[:texts]
         tokens = lengths_of(engine.model.tokenize(Texts.of(chosen)))
         short = [text for text, length in zip(chosen, tokens, strict=True) if length <= SHORT]
-        jobs: dict[int, Sequence[Text]] = {size: short[:ALONE] if size == 1 else chosen for size in sizes}
-        depths = {size: float(np.mean([row.depth for row in engine(some, 32)])) for size, some in jobs.items()}
-        times = time_ways(ways_of(model, kind, list(depths.values())), threads, jobs, rounds)
-        for size, depth in depths.items():
-            ratios = {"wall": shares(times, size, depth, 0), "cpu": shares(times, size, depth, 1)}
+        alone = (short if len(short) >= ENOUGH else chosen)[:ALONE]
+        jobs: dict[int, Sequence[Text]] = {size: alone if size == 1 else chosen for size in sizes}
+        depths = {size: np.array([row.depth for row in engine(some, 32)]) for size, some in jobs.items()}
+        at_depths = [depths_of.mean() for depths_of in depths.values()] + [*depths.get(1, ())]
+        times = time_ways(ways_of(model, kind, at_depths), threads, jobs, rounds)
+        for size in jobs:
+            depth = float(depths[size].mean())
+            ratios = {"wall": shares(times, size, depths[size], 0), "cpu": shares(times, size, depths[size], 1)}
             results[f"{kind} {size}"] = {
                 "kind": kind,
                 "batch_size": size,

@@ -11,6 +11,7 @@ server beside the measured one.
 from __future__ import annotations
 
 import json
+import statistics
 from collections.abc import Mapping
 from dataclasses import dataclass
 from heapq import heapreplace
@@ -187,20 +188,26 @@ def from_serving(results: Mapping[str, Any]) -> dict[str, Any]:
 def _validated(
     measured: Mapping[str, Any], times: TextTimes, counts: Mapping[int, float], layers: int
 ) -> list[dict[str, Any]]:
-    """Return the measured p50 and p99 of the server beside the simulated ones."""
+    """Return p50 and p99 of the server, as medians over rounds, beside the simulated ones."""
     rows = []
     for name, depths in (("exits", drawn_depths(counts, TEXTS)), ("full", np.full(TEXTS, layers))):
-        for share, run in measured[f"round 1, {name}, latency"].items():
-            simulated = 1000 * response_times(run["rate"], times.of(depths), 1)
-            rows.append(
-                {
-                    "server": name,
-                    "load": float(share),
-                    "measured_ms": [run["milliseconds"]["p50"], run["milliseconds"]["p99"]],
-                    "simulated_ms": [round(float(np.quantile(simulated, level)), 2) for level in (0.5, 0.99)],
-                }
-            )
+        rounds = [found for key, found in measured.items() if key.endswith(f", {name}, latency")]
+        for share in rounds[0]:
+            rate = statistics.median(one[share]["rate"] for one in rounds)
+            latencies = [
+                statistics.median(one[share]["milliseconds"][level] for one in rounds) for level in ("p50", "p99")
+            ]
+            simulated = _simulated(rate, times.of(depths))
+            rows.append({"server": name, "load": float(share), "measured_ms": latencies, "simulated_ms": simulated})
     return rows
+
+
+def _simulated(rate: float, service: NDArray) -> list[float] | None:
+    """Return p50 and p99 in milliseconds; None if it is more than can be done one text at a time."""
+    if rate * service.mean() >= 1:
+        return None
+    times = 1000 * response_times(rate, service, 1)
+    return [round(float(np.quantile(times, level)), 2) for level in (0.5, 0.99)]
 
 
 def main() -> None:

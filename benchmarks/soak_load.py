@@ -1,27 +1,28 @@
-"""The tests of the soak that need load: answers, overload, disconnects, kills, signals, reloads."""
+"""The tests of the soak that need load: answers, overload, disconnects, kills, reloads, starvation."""
 
 from __future__ import annotations
 
 import json
 import random
-import signal
-import socket
+import tempfile
 import time
-from collections.abc import Callable
+from collections import Counter
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-import psutil
 
 from common import make_texts
 from exitpoll import Engine, Policy, load_model
-from soak_client import CUT_OFF, LEFT, NOTHING, Answer, Request, count, quantile, run
-from soak_server import NEVER, Server, serving
+from soak_bars import at_most
+from soak_client import LEFT, Answer, Request, count, encoded, quantile, run, saturate
+from soak_model import NEVER
+from soak_server import Faults, Server, connect, serving
 
 Figures = dict[str, object]
 WORKERS = ("--workers", "2")
-ALTERNATE = ("/v1/predict", "/v1/predict/stream")
+LAYERS = 4  # of the model
 TEXTS = [text for tokens in (4, 8, 16, 40) for text in make_texts(100, tokens, tokens)]
 PATHS: dict[str, Callable[[list[str], str], dict[str, object]]] = {
     "/v1/predict": lambda texts, policy: {"texts": texts, "policy": policy},
@@ -40,10 +41,9 @@ def single(count: int, policy: str = "default", seed: int = 0) -> list[Request]:
     return [("/v1/predict", {"texts": [chance.choice(TEXTS)], "policy": policy}) for _ in range(count)]
 
 
-def capacity(server: Server, policy: str = "default") -> float:
-    """Measure how many requests of one text are answered in a second, by more clients than there is work for."""
-    answered = [answer for answer in run(server.port, single(300, policy), 10_000.0) if answer.status == 200]
-    return len(answered) / max(answer.seconds for answer in answered)
+def capacity(server: Server, policy: str = "default", requests: int = 300) -> float:
+    """Measure how many requests of one text are answered in a second, by clients that always have another."""
+    return saturate(server.port, single(requests, policy))
 
 
 def accounted(server: Server, before: dict[str, int], answers: list[Answer]) -> dict[str, bool]:
@@ -110,147 +110,198 @@ def rows_of(path: str, answer: Any) -> list[tuple[str, int | None, float]]:
 
 def overload(model: Path, share: float) -> Figures:
     """Test 3: ten times more than it can do, then half of it."""
-    with serving(model, *WORKERS, "--max-queue", "6000") as server:
-        rate, memory, before = capacity(server), server.rss(), server.outcomes()
-        usual = run(server.port, single(int(rate)), rate / 2)
-        flood = run(server.port, single(int(min(10 * rate, 2000) * 30 * share)), min(10 * rate, 2000))
-        time.sleep(5 * share)
-        after = run(server.port, single(int(rate)), rate / 2)
-        checks = accounted(server, before, [*usual, *flood, *after])
-        grown = server.rss() - memory
+    seconds, queue, waits = max(5.0, 30 * share), 6000, Faults(token_seconds=0.001)
+    with serving(model, "--workers", "1", "--max-queue", str(queue), faults=waits) as server:
+        rate, before = saturate(server.port, single(200)), server.outcomes()
+        usual = run(server.port, single(int(2.5 * rate)), rate / 2)
+        memory, flooding, sizes = server.rss(), int(10 * rate * seconds), list[float]()
+
+        def watch() -> None:
+            while server.status("/health") is not None and len(sizes) < 2 * seconds:
+                sizes.append(server.rss())
+                time.sleep(0.5)
+
+        requests = single(flooding + int(5 * rate))
+        answers = run(server.port, requests, lambda number: 10 * rate if number < flooding else rate / 2, during=watch)
+        checks = accounted(server, before, [*usual, *answers])
+        sizes.append(server.rss())
+    flood = [answer for answer in answers if answer.number < flooding]
+    end = max(answer.planned for answer in flood)
+    later = [answer for answer in answers if answer.planned > end + 5]
     refused = [answer for answer in flood if answer.status == 429]
-    waits = [int(answer.headers.get("retry-after", 0)) for answer in refused]
-    p50 = quantile([answer.seconds for answer in usual], 0.5), quantile([answer.seconds for answer in after], 0.5)
+    p50 = [quantile([answer.seconds for answer in rows], 0.5) for rows in (usual, later)]
+    # It was busy all the time, so the time of a full queue follows from the work that it did.
+    done = [answer for answer in flood if answer.status == 200]
+    work = sum(_layer_tokens(requests[answer.number]) for answer in done)
+    began, ended = (edge(answer.planned + answer.seconds for answer in done) for edge in (min, max))
+    queue_ms, accepted = 1000 * queue * (ended - began) / work, [answer.served for answer in done]
     checks |= {
-        "no status but 200 and 429": {answer.status for answer in flood} <= {200, 429},
-        "some were refused": bool(refused),
-        "Retry-After between 1 and 60": all(1 <= wait <= 60 for wait in waits),
-        "within 64 MB of before": grown <= 64,
-        "afterwards as before": p50[1] <= 2 * p50[0] + 5,
+        "no status but 200 and 429": {answer.status for answer in answers} <= {200, 429},
+        "most are refused": len(refused) > len(accepted),
+        "Retry-After between 1 and 60": all(1 <= int(answer.headers.get("retry-after", 0)) <= 60 for answer in refused),
+        "none is refused later": {answer.status for answer in later} == {200},
     }
-    return {
-        "capacity": round(rate, 1),
-        "sent": len(flood),
-        "refused": len(refused),
-        "p50_of_refusals_ms": quantile([answer.seconds for answer in refused], 0.5),
-        "p99_of_accepted_ms": quantile([answer.seconds for answer in flood if answer.status == 200], 0.99),
-        "p50_before_and_after_ms": p50,
-        "grown_mb": round(grown, 1),
-        "checks": checks,
+    refusals = [answer.served for answer in refused]
+    bars = {
+        "slowest refusal, ms": at_most(quantile(refusals, 1.0), 50, 500),
+        "99 % of refusals, ms": at_most(quantile(refusals, 0.99), 50, 100),
+        "99 % of accepted, ms: the time of a full queue": at_most(quantile(accepted, 0.99), queue_ms, 1.5 * queue_ms),
+        "memory above that before, MB": at_most(max(sizes) - memory, 64),
+        "median 5 s after, ms: as before": at_most(p50[1], 1.2 * p50[0], 2 * p50[0] + 10),
     }
+    figures = {"capacity": round(rate, 1), "sent": len(flood), "refused": len(refused), "accepted": len(accepted)}
+    return {**figures, "p50_before_and_after_ms": p50, "bars": bars, "checks": checks}
+
+
+def _layer_tokens(request: Request) -> int:
+    """Return the work of a request as the server counts it, with two tokens around every text."""
+    texts = request[1]["texts"]
+    assert isinstance(texts, list)
+    return LAYERS * sum(len(text.split()) + 2 for text in texts)
 
 
 def disconnects(model: Path, share: float) -> Figures:
     """Test 5: half of the clients go away at random times."""
-    with serving(model, *WORKERS) as server:
-        rate, total = capacity(server), int(3000 * share)
-        usual = run(server.port, single(total, NEVER), 0.4 * rate)
+    total, usual, left = int(max(300, 1500 * share)), list[Answer](), list[Answer]()
+    with serving(model, *WORKERS, faults=Faults(token_seconds=0.0005)) as server:
+        rate = 0.4 * capacity(server)
         before = server.outcomes()
-        answers = run(server.port, single(total, NEVER), 0.4 * rate, leaving=0.5)
-        checks = accounted(server, before, answers)
+        for turn in range(3):
+            usual += run(server.port, single(total // 3, NEVER, turn), rate)
+            left += run(server.port, single(total // 3, NEVER, turn), rate, leaving=0.5)
+        checks = accounted(server, before, [*usual, *left])
         cancelled = server.outcomes()["cancelled"]
-    stayed = [answer for answer in answers if answer.status != LEFT]
+    further = _calls_after_leaving(model, int(max(15, 60 * share)))
+    stayed = [answer for answer in left if answer.status != LEFT]
     p99 = [quantile([answer.seconds for answer in rows], 0.99) for rows in (usual, stayed)]
     checks["all others are answered"] = {answer.status for answer in stayed} == {200}
-    return {
-        "sent": total,
-        "stayed": len(stayed),
-        "cancelled": cancelled,
-        "p99_alone_and_with_ms": p99,
-        "checks": checks,
+    bars = {
+        "99 % of others, ms: 1.2 times that without": at_most(p99[1], 1.2 * p99[0], 2 * p99[0]),
+        "most further calls of a text": at_most(max(further), 1, 2),
+        "share of texts with more than one": at_most(sum(calls > 1 for calls in further) / len(further), 0, 0.1),
     }
+    figures = {"sent": len(left), "stayed": len(stayed), "cancelled": cancelled, "further_calls": further}
+    return {**figures, "p99_without_and_with_ms": p99, "bars": bars, "checks": checks}
+
+
+def _calls_after_leaving(model: Path, clients: int) -> list[int]:
+    """Let clients leave one after another, and return how many calls began for the text of each after it had left."""
+    chance, further = random.Random(0), []
+    with tempfile.NamedTemporaryFile("r") as log:
+        faults = Faults(call_seconds=0.05, log=log.name)
+        with serving(model, "--workers", "1", faults=faults) as server:
+            for _ in range(clients):
+                with connect(server.port) as connection:
+                    connection.sendall(encoded("/v1/predict", {"text": TEXTS[0], "policy": NEVER}))
+                    time.sleep(chance.uniform(0.01, 0.9 * LAYERS * faults.call_seconds))
+                gone = time.monotonic()
+                time.sleep(1.5 * LAYERS * faults.call_seconds)  # all of its calls would be over
+                further.append(sum(float(line) > gone for line in log))
+    return further
 
 
 def kills(model: Path, share: float) -> Figures:
     """Test 11: model processes are killed at random moments under 60 % load."""
-    number = max(2, round(20 * share))
+    number, chance = max(2, round(20 * share)), random.Random(0)
+    loading = seconds_to_load(model)
     with serving(model, *WORKERS) as server:
-        rate, before = capacity(server), server.outcomes()
-        chance = random.Random(0)
+        rate, before = 0.6 * capacity(server), server.outcomes()
 
         def kill() -> None:
             for _ in range(number):
                 time.sleep(chance.uniform(0.5, 1.5))
                 server.kill_worker()
 
-        answers = run(server.port, single(int(0.6 * rate * number * 1.2)), 0.6 * rate, during=kill)
+        answers = run(server.port, single(int(rate * number * 1.2)), rate, during=kill)
         server.wait_ready()
         checks = accounted(server, before, answers)
-        restarts = server.metrics()["exitpoll_worker_restarts_total"]
+        restarts = server.restarts(number)
     checks["nothing is lost"] = {answer.status for answer in answers} == {200}
     checks["every death is counted"] = restarts == number
     p99 = quantile([answer.seconds for answer in answers], 0.99)
-    return {"kills": number, "sent": len(answers), "statuses": count(answers), "p99_ms": p99, "checks": checks}
+    bars = {"99 %, ms: the time to load a model, and a second": at_most(p99, 1000 * loading + 1000)}
+    figures: Figures = {"kills": number, "sent": len(answers), "seconds_to_load": round(loading, 2)}
+    return {**figures, "statuses": count(answers), "bars": bars, "checks": checks}
 
 
-def signals(model: Path, share: float) -> Figures:
-    """Test 13: SIGTERM under load, twice, while loading, and with idle connections and open streams."""
-    rounds = [_end_under_load(model) for _ in range(max(2, round(20 * share)))]
-    checks = {name: all(checks[name] for checks, _ in rounds) for name in rounds[0][0]}
-    with serving(model, *WORKERS, "--drain-delay", "30") as server:
-        server.process.send_signal(signal.SIGTERM)
-        time.sleep(0.5)
-        checks["not ready first"] = (server.status("/health/ready"), server.status("/health/live")) == (503, 200)
-        checks["a second signal ends it at once"] = server.end(signal.SIGINT, 10) == 0
-    with serving(model, *WORKERS, ready=False) as server:
-        time.sleep(0.3)
-        server.end(signal.SIGTERM, 10)  # raises if it does not end
-    totals = [figures for _, figures in rounds]
-    sums = {name: sum(figures[name] for figures in totals) for name in totals[0] if name != "seconds"}
-    longest = round(max(figures["seconds"] for figures in totals), 2)
-    return {"times": len(rounds), "longest_seconds": longest, **sums, "checks": checks}
-
-
-def _end_under_load(model: Path) -> tuple[dict[str, bool], dict[str, float]]:
-    """Send SIGTERM while requests come, half of them streams, whose status shows that they were accepted."""
-    requests = [(path, body) for number, (_, body) in enumerate(single(300)) for path in [ALTERNATE[number % 2]]]
-    ended: list[tuple[float, float, int]] = []
-    with serving(model, *WORKERS) as server, socket.create_connection(("127.0.0.1", server.port)) as idle:
-        idle.sendall(b"GET /health HTTP/1.1\r\nHost: a\r\n\r\n")
-        workers = server.workers()
-
-        def end() -> None:
-            time.sleep(0.5)
-            began = time.monotonic()
-            code = server.end()
-            ended.append((began, time.monotonic() - began, code))
-
-        answers = run(server.port, requests, 300.0, during=end)
-        _, orphans = psutil.wait_procs(workers, timeout=2)
-    [(signalled, seconds, code)] = ended
-    early = [answer for answer in answers if answer.planned < signalled - 0.1]
-    streams = [answer for answer in answers if answer.number % 2 and answer.status == 200]
-    checks = {
-        "exit code 0 within 30 s": code == 0 and seconds <= 30,
-        "requests before the signal are answered": {answer.status for answer in early} == {200},
-        "none is cut off": CUT_OFF not in {answer.status for answer in answers},
-        "streams have their end": all(b"event: done" in answer.body for answer in streams),
-        "no other status": {answer.status for answer in answers} <= {200, 503, NOTHING},
-        "no orphans": not orphans,
-    }
-    answered = sum(answer.status == 200 for answer in answers)
-    return checks, {"seconds": seconds, "sent": len(answers), "answered": answered}
+def seconds_to_load(model: Path) -> float:
+    """Kill the only model process of an idle server, and return the seconds until it is ready again."""
+    with serving(model, "--workers", "1") as server:
+        before = time.monotonic()
+        server.kill_worker()
+        while server.status("/health/ready") == 200:
+            time.sleep(0.002)
+        server.wait_ready()
+        return time.monotonic() - before
 
 
 def reloads(model: Path, share: float) -> Figures:
-    """Test 15: policies are read again under load, half of the time from broken files."""
-    number, path = max(5, round(100 * share)), model / "policies" / "fast.json"
+    """Test 15: a policy is replaced by another and back under load, half of the time by a broken file."""
+    number, path = max(8, round(100 * share)), model / "policies" / "fast.json"
     content = path.read_text()
+    contents = [content, "{", (model / "policies" / f"{NEVER}.json").read_text(), "{"]
+    requests, depths = _several(int(4 * number)), _depths_by(model, ("fast", NEVER))
     statuses: list[int] = []
     with serving(model, *WORKERS) as server:
-        rate = capacity(server)
+        rate = saturate(server.port, requests[:100])
 
         def reload() -> None:
             for turn in range(number):
-                path.write_text("{" if turn % 2 else content)
+                path.write_text(contents[turn % len(contents)])
                 statuses.append(server.ask("POST", "/v1/policies/reload")[0])
                 time.sleep(0.05)
             path.write_text(content)
 
         before = server.outcomes()
-        answers = run(server.port, single(int(0.4 * rate * number * 0.06), "fast"), 0.4 * rate, during=reload)
+        asked = [requests[turn % len(requests)] for turn in range(int(0.4 * rate * number * 0.06))]
+        answers = run(server.port, asked, 0.4 * rate, during=reload)
         checks = accounted(server, before, answers)
     checks["no request fails"] = {answer.status for answer in answers} == {200}
     checks["each names its policy"] = all(json.loads(answer.body)["policy"] == "fast" for answer in answers)
+    made_by = [_policy_of(answer, asked, depths) for answer in answers if answer.status == 200]
+    checks["each is made by one policy only"] = None not in made_by
+    checks["both policies answer"] = {"fast", NEVER} <= set(made_by)
     checks["broken files are refused"] = sorted(set(statuses)) == [200, 409]
-    return {"reloads": number, "sent": len(answers), "checks": checks}
+    return {"reloads": number, "sent": len(answers), "by_policy": dict(Counter(map(str, made_by))), "checks": checks}
+
+
+def _several(count: int) -> list[Request]:
+    """Make requests of eight texts each, for policy `fast`."""
+    chance = random.Random(2)
+    return [("/v1/predict", {"texts": chance.sample(TEXTS, 8), "policy": "fast"}) for _ in range(count)]
+
+
+def _depths_by(model: Path, names: Sequence[str]) -> dict[str, dict[str, int]]:
+    """Return the depth of every text by each of some policies."""
+    loaded = load_model(model, threads=1)
+    policies = {name: Policy.load(model / "policies" / f"{name}.json") for name in names}
+    return {
+        name: {text: row.depth for text, row in zip(TEXTS, Engine(loaded, policy)(TEXTS), strict=True)}
+        for name, policy in policies.items()
+    }
+
+
+def _policy_of(answer: Answer, asked: Sequence[Request], depths: dict[str, dict[str, int]]) -> str | None:
+    """Return the policy that explains the depths of all texts of an answer; None if no single one does."""
+    texts: Any = asked[answer.number][1]["texts"]
+    found = [row["depth"] for row in json.loads(answer.body)["predictions"]]
+    return next((name for name, known in depths.items() if [known[text] for text in texts] == found), None)
+
+
+def starvation(model: Path, share: float) -> Figures:
+    """Test 16: 95 % long texts that leave early, and 5 % short ones that run to the end."""
+    shallow: list[Request] = [("/v1/predict", {"texts": [text], "policy": "fast"}) for text in make_texts(200, 100)]
+    deep: list[Request] = [("/v1/predict", {"texts": [text], "policy": NEVER}) for text in make_texts(200, 8)]
+    chance, total = random.Random(0), int(3000 * share)
+    requests = [chance.choice(deep if chance.random() < 0.05 else shallow) for _ in range(total)]
+    with serving(model, *WORKERS) as server:
+        rate, before = 0.5 * saturate(server.port, requests[:300]), server.outcomes()
+        answers = run(server.port, requests, rate)
+        checks = accounted(server, before, answers)
+    seconds: dict[str, list[float]] = {NEVER: [], "fast": []}
+    for answer in answers:
+        seconds[str(requests[answer.number][1]["policy"])].append(answer.seconds)
+    p99 = {name: quantile(rows, 0.99) for name, rows in seconds.items()}
+    checks["all answered"] = {answer.status for answer in answers} == {200}
+    bars = {"99 % of deep texts, ms: as of the others": at_most(p99[NEVER], p99["fast"], 2 * p99["fast"] + 50)}
+    return {"sent": total, "p99_ms": p99, "bars": bars, "checks": checks}

@@ -1,33 +1,30 @@
-"""For the soak: a tiny model made on the spot, and servers of it in processes, faulty ones on request."""
+"""For the soak: servers in processes, on request with a model that faults."""
 
 from __future__ import annotations
 
 import json
 import os
+import resource
 import signal
 import socket
 import subprocess
 import sys
+import tempfile
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import asdict, dataclass, replace
 from http.client import HTTPConnection
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import psutil
 
-from common import make_encoder, make_texts
-from exitpoll import Engine, Policy, load_model
+from exitpoll import load_model
+from exitpoll.data.splits import Texts
 from exitpoll.engine.runtime import LoadedModel
-from exitpoll.export.export import export_model
-from exitpoll.models.model import EarlyExitModel
-from exitpoll.models.tokenizer import load_tokenizer
 
-LABELS = ["red", "green", "blue"]
-FAULTS = {"w20001": "kills", "w20002": "hangs", "w20003": "raises"}  # words that make the faulty model fault
-NEVER = "never"  # a policy that asks every exit, and never leaves before the last
+FAULTS = {"w20001": "crashes", "w20002": "hangs", "w20003": "raises", "w20004": "is killed"}  # words that do
 HERE = Path(__file__).parent
 FAULTY = (
     "import json, sys; sys.path[:] = json.loads(sys.argv[1]); "
@@ -35,40 +32,45 @@ FAULTY = (
 )
 
 
-def make_model(folder: Path) -> Path:
-    """Write the export of a random model of four layers, with policies that let texts leave at all exits."""
-    encoder = make_encoder(folder / "encoder", layers=4, width=64)
-    model = EarlyExitModel.from_encoder(str(encoder), labels=LABELS)
-    model.save_pretrained(folder / "tiny")
-    load_tokenizer(encoder).save_pretrained(folder / "tiny")
-    export_model(folder / "tiny", folder / "tiny" / "onnx")
-    export = folder / "tiny" / "onnx"
-    answers = Engine(load_model(export, threads=1))(make_texts(200, 12))
-    threshold = float(np.quantile([row.probability for row in answers], 0.5))
-    (export / "policies").mkdir()
-    Policy("max_prob", threshold).save(export / "policy.json")
-    Policy("max_prob", threshold * 0.9).save(export / "policies" / "fast.json")
-    Policy("votes", 99.0).save(export / "policies" / f"{NEVER}.json")
-    return export
+@dataclass(frozen=True)
+class Faults:
+    """What is wrong with the model of a server, beside that it faults on some words.
+
+    Args:
+        leak: Bytes that a model process loses with every text that starts.
+        token_seconds: Time that a text waits for every token before it starts. A model that waits in place of computing
+            leaves the cores to clients and front, as a larger machine would.
+        call_seconds: Time that every call of layers waits.
+        log: A file to which every call of layers adds the time at which it began.
+    """
+
+    leak: int = 0
+    token_seconds: float = 0.0
+    call_seconds: float = 0.0
+    log: str | None = None
 
 
 class Server:
     """A server in a process of its own."""
 
-    def __init__(self, model: Path, options: Sequence[str], *, faulty: bool = False, leak: int = 0) -> None:
+    def __init__(self, model: Path, options: Sequence[str], faults: Faults | None = None) -> None:
         """Start a server.
 
         Args:
             model: What `make_model` wrote.
             options: Of `exitpoll serve`.
-            faulty: Whether its model faults on some words.
-            leak: Bytes that a model process loses with every call.
+            faults: Of its model; None for a model that works.
         """
-        self.port = free_port()
-        module = [str(HERE / "soak_server.py")] if faulty or leak else ["-m", "exitpoll"]
+        self.port, self._errors = free_port(), tempfile.TemporaryFile()  # noqa: SIM115 (it lives as long as this)
+        module = ["-m", "exitpoll"] if faults is None else [str(HERE / "soak_server.py")]
         words = ["serve", str(model), "--port", str(self.port), "--quiet", *options]
-        environment = {**os.environ, "SOAK_LEAK": str(leak)}
-        self.process = subprocess.Popen([sys.executable, *module, *words], env=environment, stderr=subprocess.PIPE)
+        environment = {**os.environ, "SOAK_FAULTS": json.dumps(asdict(faults or Faults()))}
+        self.process = subprocess.Popen([sys.executable, *module, *words], env=environment, stderr=self._errors)
+
+    def errors(self) -> str:
+        """Return what it has written to stderr."""
+        self._errors.seek(0)
+        return self._errors.read().decode()
 
     def wait_ready(self, seconds: float = 60.0) -> float:
         """Wait until it is ready, and return the seconds that it took."""
@@ -126,10 +128,18 @@ class Server:
         """Return its model processes."""
         return psutil.Process(self.process.pid).children()
 
+    def restarts(self, expected: int) -> float:
+        """Return how many model processes were replaced; they are counted shortly after their texts are answered."""
+        until = time.monotonic() + 2
+        while (found := self.metrics()["exitpoll_worker_restarts_total"]) < expected and time.monotonic() < until:
+            time.sleep(0.02)
+        return found
+
     def kill_worker(self) -> None:
-        """Kill one of its model processes, if there is one."""
-        for worker in self.workers()[:1]:
-            worker.kill()
+        """Kill one of its model processes, as soon as there is one that lives."""
+        while not (alive := [worker for worker in self.workers() if worker.status() != psutil.STATUS_ZOMBIE]):
+            time.sleep(0.01)
+        alive[0].kill()
 
     def rss(self) -> float:
         """Return the megabytes of all its processes."""
@@ -151,16 +161,21 @@ class Server:
 
 
 @contextmanager
-def serving(model: Path, *options: str, ready: bool = True, faulty: bool = False, leak: int = 0) -> Iterator[Server]:
+def serving(model: Path, *options: str, ready: bool = True, faults: Faults | None = None) -> Iterator[Server]:
     """Run a server; it is killed at the end if it still runs."""
-    server = Server(model, options, faulty=faulty, leak=leak)
+    server = Server(model, options, faults)
     try:
         if ready:
             server.wait_ready()
         yield server
     finally:
         server.process.kill()
-        server.process.communicate()
+        server.process.wait()
+
+
+def connect(port: int) -> socket.socket:
+    """Connect to a server."""
+    return socket.create_connection(("127.0.0.1", port))
 
 
 def free_port() -> int:
@@ -173,17 +188,17 @@ def free_port() -> int:
 
 
 class Faulty:
-    """A runtime that kills its process, hangs or raises at some words, and may leak."""
+    """A runtime that ends its process, hangs or raises at some words, and may leak or wait."""
 
-    def __init__(self, runtime: Any, faults: dict[int, str], leak: int) -> None:
+    def __init__(self, runtime: Any, words: dict[int, str], faults: Faults) -> None:
         """Wrap a runtime.
 
         Args:
             runtime: The runtime.
-            faults: What happens, by token.
-            leak: Bytes that every call loses.
+            words: What happens, by token.
+            faults: What else is wrong.
         """
-        self.runtime, self.faults, self.leak = runtime, faults, leak
+        self.runtime, self.words, self.faults = runtime, words, faults
         self.lost: list[bytes] = []
 
     def __getattr__(self, name: str) -> Any:
@@ -192,26 +207,43 @@ class Faulty:
 
     def embed(self, tokens: Any) -> Any:
         """Fault, or embed."""
-        self.lost.append(os.urandom(self.leak))
-        for fault in {self.faults[token] for ids in tokens["input_ids"] for token in ids if token in self.faults}:
-            if fault == "kills":
-                os.kill(os.getpid(), signal.SIGKILL)
+        ids = [token for row in tokens["input_ids"] for token in row]
+        self.lost.append(os.urandom(self.faults.leak * len(tokens["input_ids"])))
+        time.sleep(self.faults.token_seconds * len(ids))
+        for fault in {self.words[token] for token in ids if token in self.words}:
+            if fault == "crashes":
+                signal.raise_signal(signal.SIGSEGV)  # in this thread: the call does not go on
+            elif fault == "is killed":
+                signal.raise_signal(signal.SIGKILL)
             elif fault == "hangs":
                 time.sleep(600)
             else:
                 raise RuntimeError("no such kernel")
         return self.runtime.embed(tokens)
 
+    def advance(self, state: Any, layers: Any) -> Any:
+        """Log the call, wait, and run layers."""
+        self._begin_call()
+        return self.runtime.advance(state, layers)
+
+    def pass_exits(self, *arguments: Any) -> Any:
+        """Log the call, wait, and run past exits."""
+        self._begin_call()
+        return self.runtime.pass_exits(*arguments)
+
+    def _begin_call(self) -> None:
+        """Log a call, and wait."""
+        if self.faults.log is not None:
+            with open(self.faults.log, "a") as file:
+                file.write(f"{time.monotonic()}\n")
+        time.sleep(self.faults.call_seconds)
+
 
 def load_faulty(folder: str, **options: Any) -> LoadedModel:
     """Load a model, and wrap its runtime."""
-    from dataclasses import replace
-
-    from exitpoll.data.splits import Texts
-
     model = load_model(folder, **options)
-    tokens = {model.tokenize(Texts.of([word]))["input_ids"][0][1]: fault for word, fault in FAULTS.items()}
-    faulty: Any = Faulty(model.runtime, tokens, int(os.environ.get("SOAK_LEAK", 0)))
+    words = {model.tokenize(Texts.of([word]))["input_ids"][0][1]: fault for word, fault in FAULTS.items()}
+    faulty: Any = Faulty(model.runtime, words, Faults(**json.loads(os.environ["SOAK_FAULTS"])))
     return replace(model, runtime=faulty)
 
 
@@ -219,6 +251,7 @@ def run_worker() -> None:
     """Run a model process with the faulty model."""
     import exitpoll.server.worker as worker
 
+    resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
     setattr(worker, "load_model", load_faulty)  # noqa: B010
     worker.main()
 

@@ -1,10 +1,14 @@
 """Compare servers on one model: capacity, latency at the same load, CPU time, and what HTTP adds.
 
 python -m benchmarks.serving MODEL TEXTS [--runtime onnx] [--python PATH] [--infinity PATH]
+python -m benchmarks.serving MODEL TEXTS --bursts | --at-once 16 | --pairs
 
-MODEL is a torch model folder with its policy; TEXTS has one text a line. Servers take turns in rounds. A server runs
-alone on the last core and the generator on the first. Every measurement is kept in benchmarks/results/serving.json as
-soon as it is made: the same command continues after an interruption, and does nothing once all is measured.
+python -m benchmarks.serving MODEL TEXTS --url tei=http://127.0.0.1:8080/predict
+
+MODEL is a torch model folder with its policy; TEXTS has one text a line, or with --pairs two, separated by a tab.
+Servers take turns in rounds. A server runs alone on the last core and the generator on the first. Every measurement is
+kept in benchmarks/results/serving.json (serving_bursts.json, …) as soon as it is made: the same command continues after
+an interruption, and does nothing once all is measured.
 """
 
 from __future__ import annotations
@@ -21,8 +25,19 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
-from benchmarks.serving.capacity import LATE_MS, Load, Measured, find_capacity, in_time
-from benchmarks.serving.servers import Server, running, servers
+from benchmarks.serving.capacity import (
+    LATE_MS,
+    LIMITS,
+    MOST_DRAIN,
+    Load,
+    Measured,
+    attempt_seconds,
+    find_capacity,
+    in_time,
+    latency_seconds,
+    on_time,
+)
+from benchmarks.serving.servers import IN_PROCESS, Server, Text, running, servers
 
 from exitpoll import Engine
 from exitpoll.data.splits import Texts
@@ -30,9 +45,9 @@ from exitpoll.decide.policy import Policy
 from exitpoll.engine.loading import load_model
 from exitpoll.files import read_json, write_json
 
-RESULT = Path(__file__).parents[1] / "results" / "serving.json"
+RESULTS = Path(__file__).parents[1] / "results"
 SHARES = (0.3, 0.6, 0.9)  # of the capacity of `full`, at which latencies are compared
-COMPARED = ("exits", "full", "no refill")
+COMPARED = ("exits", "full", f"exits{IN_PROCESS}", f"full{IN_PROCESS}", "no refill")
 
 
 class Kept:
@@ -58,19 +73,19 @@ class Kept:
 class Comparison:
     """Measures servers in turn."""
 
-    def __init__(self, chosen: argparse.Namespace, texts: list[str], work: Path) -> None:
+    def __init__(self, chosen: argparse.Namespace, texts: list[Text], work: Path) -> None:
         """Prepare the servers."""
         self.chosen, self.texts, self.work = chosen, texts, work
-        self.servers = servers(chosen.model, chosen.runtime, work, chosen.python, chosen.infinity)
+        self.servers = servers(chosen.model, chosen.runtime, work, chosen.python, chosen.infinity, chosen.url)
         cores = sorted(os.sched_getaffinity(0))
         self.cores = (cores[-1], cores[0]) if len(cores) > 1 and not chosen.free else (None, None)
 
     def load(self, server: Server, port: int) -> Load:
         """Return the load of a server."""
-        bodies = server.bodies(self.texts, self.work / "bodies.jsonl")
-        return Load(bodies, server.path, port, self.chosen.seconds, self.cores[1])
+        bodies = server.bodies(self.texts, self.work / "bodies.jsonl", self.chosen.at_once)
+        return Load(bodies, server.path, port, self.chosen.seconds, self.cores[1], self.chosen.bursts)
 
-    def capacity(self, name: str, limit_ms: float, first: float) -> Measured:
+    def capacity(self, name: str, limit_ms: float, request_ms: float, first: float) -> Measured:
         """Find the capacity of a server, with all attempts and the CPU time of a request there."""
         server = self.servers[name]
         attempts: list[Measured] = []
@@ -78,16 +93,20 @@ class Comparison:
             load = self.load(server, process.port)
             load.one_by_one(30)  # warm up
 
-            def attempt(rate: float) -> bool:
+            def send(rate: float, late: int) -> Measured:
                 before = process.cpu_seconds()
-                measured = load.at(rate, seed=len(attempts))
+                seconds = attempt_seconds(self.chosen.seconds, limit_ms)
+                measured = load.at(rate, seed=len(attempts) + 100 * late, seconds=seconds)
                 spent = process.cpu_seconds() - before
-                attempts.append({**measured, "server_cpu_ms": round(1000 * spent / measured["sent"], 3)})
-                return in_time(measured, limit_ms)
+                return {**measured, "server_cpu_ms": round(1000 * spent / measured["sent"], 3)}
+
+            def attempt(rate: float) -> bool:
+                attempts.append(on_time(partial(send, rate)))
+                return in_time(attempts[-1], limit_ms, request_ms)
 
             found = find_capacity(attempt, first, self.chosen.precision)
-        late = sum(measured["lag_p99_ms"] > LATE_MS for measured in attempts)
-        return {"capacity": round(found, 2), "late_attempts": late, "attempts": attempts}
+        late = sum(measured["late_runs"] for measured in attempts)
+        return {"capacity": round(found, 2), "late_runs": late, "attempts": attempts}
 
     def latencies(self, name: str, rates: dict[str, float]) -> dict[str, Measured]:
         """Measure the latency of a server at several rates."""
@@ -95,21 +114,26 @@ class Comparison:
         with running(server, self.cores[0]) as process:
             load = self.load(server, process.port)
             load.one_by_one(30)
-            return {share: load.at(rate, seed=7) for share, rate in rates.items()}
 
-    def idle(self) -> Measured:
+            def send(rate: float, late: int) -> Measured:
+                return load.at(rate, seed=7 + late, seconds=latency_seconds(self.chosen.seconds, rate))
+
+            return {share: on_time(partial(send, rate)) for share, rate in rates.items()}
+
+    def idle(self, name: str) -> Measured:
         """Measure single requests on an idle server."""
-        server = self.servers["exits"]
+        server = self.servers[name]
         with running(server, self.cores[0]) as process:
             load = self.load(server, process.port)
             load.one_by_one(100)
-            before = process.cpu_seconds()
+            before = process.cpu_seconds(), process.front_cpu_seconds()
             measured = load.one_by_one(self.chosen.singles)
-            spent = process.cpu_seconds() - before
-            return {**measured, "server_cpu_ms": round(1000 * spent / measured["sent"], 3)}
+            after = process.cpu_seconds(), process.front_cpu_seconds()
+            spent = [round(1000 * (new - old) / measured["sent"], 3) for old, new in zip(before, after, strict=True)]
+            return {**measured, "server_cpu_ms": spent[0], "front_cpu_ms": spent[1]}
 
 
-def time_engine(engine: Engine, texts: list[str], count: int) -> Measured:
+def time_engine(engine: Engine, texts: list[Text], count: int) -> Measured:
     """Time single texts in this process: milliseconds of the clock and of the CPU."""
     for text in texts[:20]:
         engine([text])
@@ -127,7 +151,7 @@ def time_engine(engine: Engine, texts: list[str], count: int) -> Measured:
     }
 
 
-def in_process(chosen: argparse.Namespace, texts: list[str], core: int | None) -> dict[str, Any]:
+def in_process(chosen: argparse.Namespace, texts: list[Text], core: int | None) -> dict[str, Any]:
     """Time the engine on single texts, with exits and without, on the core of the servers."""
     allowed = os.sched_getaffinity(0)
     if core is not None:
@@ -135,7 +159,7 @@ def in_process(chosen: argparse.Namespace, texts: list[str], core: int | None) -
     try:
         engine = Engine.load(chosen.model, chosen.runtime, threads=1)
         never = Policy(problem_type=engine.model.runtime.problem_type)
-        lengths = [len(ids) for ids in engine.model.tokenize(Texts(texts[:200]))["input_ids"]]
+        lengths = [len(ids) for ids in engine.model.tokenize(Texts.of(texts[:200]))["input_ids"]]
         return {
             "exits": time_engine(engine, texts, chosen.singles),
             "full": time_engine(Engine(engine.model, never), texts, chosen.singles),
@@ -146,7 +170,7 @@ def in_process(chosen: argparse.Namespace, texts: list[str], core: int | None) -
         os.sched_setaffinity(0, allowed)
 
 
-def write_full_graph(model: str, work: Path, *, classifier: bool) -> None:
+def write_full_graph(model: str, work: Path, text: Text, *, classifier: bool) -> None:
     """Write the full model as one ONNX graph with its tokenizer; for Infinity, as a classifier of the same size."""
     from transformers import AutoModelForSequenceClassification, PreTrainedTokenizerBase
 
@@ -158,7 +182,7 @@ def write_full_graph(model: str, work: Path, *, classifier: bool) -> None:
     assert isinstance(loaded.runtime, TorchRuntime)
     network, tokenizer = loaded.runtime.model, load_tokenizer(model)
     assert isinstance(tokenizer, PreTrainedTokenizerBase)
-    names = list(loaded.tokenize(Texts(["a"])))
+    names = list(loaded.tokenize(Texts.of([text])))
     (work / "full.onnx").write_bytes(translate_whole(network, names).SerializeToString())
     tokenizer.save_pretrained(work)
     settings = {
@@ -174,20 +198,23 @@ def write_full_graph(model: str, work: Path, *, classifier: bool) -> None:
         tokenizer.save_pretrained(work / "classifier")
 
 
-def compare(chosen: argparse.Namespace, texts: list[str], kept: Kept, work: Path) -> None:
+def compare(chosen: argparse.Namespace, texts: list[Text], kept: Kept, work: Path) -> None:
     """Measure whatever is not measured yet."""
     comparison = Comparison(chosen, texts, work)
     alone = kept.get("in process", lambda: in_process(chosen, texts, comparison.cores[0]))
-    kept.get("idle", comparison.idle)
-    limit_ms = chosen.patience * alone["full"]["p50"]
+    for mode in ("", IN_PROCESS):
+        kept.get(f"idle{mode}", partial(comparison.idle, f"exits{mode}"))
+    request_ms = chosen.at_once * alone["full"]["p50"]
+    limit_ms = chosen.patience * request_ms
     kept.content["limit_ms"] = round(limit_ms, 3)
-    guesses = dict.fromkeys(comparison.servers, 700 / alone["full"]["p50"])
-    guesses["exits"] = guesses["no refill"] = 600 / alone["exits"]["p50"]
+    busy = (250 if chosen.bursts else 700) / chosen.at_once
+    guesses = dict.fromkeys(comparison.servers, busy / alone["full"]["p50"])
+    guesses |= dict.fromkeys(("exits", f"exits{IN_PROCESS}", "no refill"), 0.85 * busy / alone["exits"]["p50"])
     for turn in range(chosen.rounds):
         names = list(comparison.servers)
         for name in names[turn % len(names) :] + names[: turn % len(names)]:
             key = f"round {turn + 1}, {name}"
-            found = kept.get(key, partial(comparison.capacity, name, limit_ms, guesses[name]))
+            found = kept.get(key, partial(comparison.capacity, name, limit_ms, request_ms, guesses[name]))
             guesses[name] = found["capacity"] or guesses[name] / 4
         full = kept.content["measured"][f"round {turn + 1}, full"]["capacity"]
         if not full:
@@ -198,14 +225,44 @@ def compare(chosen: argparse.Namespace, texts: list[str], kept: Kept, work: Path
             kept.get(key, partial(comparison.latencies, name, rates))
 
 
+def read_texts(path: Path, *, pairs: bool) -> list[Text]:
+    """Read texts, one a line, or pairs, separated by a tab."""
+    lines = [line for line in path.read_text(encoding="utf-8").splitlines() if line.strip()]
+    if not pairs:
+        return [*lines]
+    wrong = next((number for number, line in enumerate(lines, start=1) if line.count("\t") != 1), None)
+    if wrong is not None:
+        raise SystemExit(f"line {wrong} of {path} is not two texts, separated by a tab")
+    return [(first, second) for first, _, second in (line.partition("\t") for line in lines)]
+
+
+def variant_of(chosen: argparse.Namespace) -> dict[str, Any]:
+    """Return in what the load is unusual: nothing, for single texts at random times."""
+    bursts = {"arrivals": "bursts"} if chosen.bursts else {}
+    several = {"texts_a_request": chosen.at_once} if chosen.at_once > 1 else {}
+    return {**bursts, **several, **({"pairs": True} if chosen.pairs else {})}
+
+
+def path_of(chosen: argparse.Namespace) -> Path:
+    """Return where results are kept: a file for every kind of load."""
+    words = ["bursts"] * chosen.bursts + [f"{chosen.at_once}_texts"] * (chosen.at_once > 1) + ["pairs"] * chosen.pairs
+    return chosen.out or RESULTS / f"{'_'.join(['serving', *words])}.json"
+
+
 def main() -> None:
     """Compare servers on one model."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("model")
     parser.add_argument("texts", type=Path, help="one text a line")
+    parser.add_argument("--pairs", action="store_true", help="TEXTS has two texts a line, separated by a tab")
+    parser.add_argument("--bursts", action="store_true", help="requests come in bursts, at 4 times the mean rate")
+    parser.add_argument("--at-once", type=int, default=1, help="texts in a request")
     parser.add_argument("--runtime", help="of exitpoll: torch, onnx, onnx-int8")
     parser.add_argument("--python", help="a Python with litserve, onnxruntime and tokenizers")
     parser.add_argument("--infinity", help="the program infinity_emb")
+    parser.add_argument(
+        "--url", action="append", default=[], help="a server that runs already: tei=http://127.0.0.1:8080/predict"
+    )
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--seconds", type=float, default=4.0, help="of one attempt")
     parser.add_argument("--precision", type=float, default=0.06)
@@ -215,9 +272,15 @@ def main() -> None:
     parser.add_argument("--singles", type=int, default=400, help="texts timed one by one")
     parser.add_argument("--free", action="store_true", help="do not bind servers and generator to cores")
     parser.add_argument("--fresh", action="store_true", help="discard what was measured")
-    parser.add_argument("--out", type=Path, default=RESULT)
+    parser.add_argument("--out", type=Path)
     chosen = parser.parse_args()
-    texts = [line for line in chosen.texts.read_text(encoding="utf-8").splitlines() if line.strip()]
+    if chosen.at_once < 1:
+        parser.error("--at-once must be 1 or more")
+    if chosen.pairs and chosen.infinity:
+        parser.error("Infinity classifies single texts: leave out --infinity or --pairs")
+    if chosen.url and (chosen.pairs or chosen.at_once > 1):
+        parser.error("servers with --url are sent one text at a time: leave out --pairs and --at-once")
+    texts = read_texts(chosen.texts, pairs=chosen.pairs)
     setting = {
         "model": Path(chosen.model).name,
         "runtime": chosen.runtime or "torch",
@@ -226,12 +289,15 @@ def main() -> None:
         "patience": chosen.patience,
         "pinned": not chosen.free,
         "versions": {name: version(name) for name in ("exitpoll", "onnxruntime", "uvicorn", "fastapi")},
-        "others": [name for name in ("python", "infinity") if getattr(chosen, name)],
+        "others": [*(name for name in ("python", "infinity") if getattr(chosen, name)), *chosen.url],
         "late_ms": LATE_MS,
+        "drain_seconds": MOST_DRAIN,
+        "limits_an_attempt": LIMITS,
+        **variant_of(chosen),
     }
-    kept = Kept(chosen.out, setting, fresh=chosen.fresh)
+    kept = Kept(path_of(chosen), setting, fresh=chosen.fresh)
     with tempfile.TemporaryDirectory() as work:
-        write_full_graph(chosen.model, Path(work), classifier=chosen.infinity is not None)
+        write_full_graph(chosen.model, Path(work), texts[0], classifier=chosen.infinity is not None)
         compare(chosen, texts, kept, Path(work))
 
 

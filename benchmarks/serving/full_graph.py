@@ -32,16 +32,16 @@ class FullGraph:
         self.tokenizer.enable_truncation(settings["max_length"])
         self.tokenizer.enable_padding(pad_id=settings["padding"])
 
-    def predict(self, texts: Sequence[str]) -> list[dict[str, Any]]:
+    def predict(self, texts: Sequence[str | Sequence[str]]) -> list[dict[str, Any]]:
         """Answer texts as one batch.
 
         Args:
-            texts: The texts.
+            texts: Texts, or pairs of them.
 
         Returns:
             Label and probability of every text.
         """
-        encoded = self.tokenizer.encode_batch(list(texts))
+        encoded = self.tokenizer.encode_batch([text if isinstance(text, str) else tuple(text) for text in texts])
         columns = {
             "input_ids": np.array([text.ids for text in encoded]),
             "attention_mask": np.array([text.attention_mask for text in encoded]),

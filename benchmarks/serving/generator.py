@@ -24,6 +24,7 @@ from typing import cast
 LENGTH = re.compile(rb"\r\ncontent-length: *(\d+)", flags=re.I)
 DEPTH = re.compile(rb'"depth": *(\d+)')
 REFUSED = (429, 503)
+CYCLE, PEAK = 1.0, 4  # seconds from burst to burst; times the mean rate in a burst, which takes 1 / PEAK of a cycle
 SPIN = 0.002  # seconds before a request is due in which it looks at the clock all the time
 now = time.perf_counter
 
@@ -121,9 +122,7 @@ class Pool:
         if status == 200:
             self.counts["answered"] += 1
             self.latencies.append(now() - self.due[request])
-            depth = DEPTH.search(answer)
-            if depth is not None:
-                self.depths.append(int(depth[1]))
+            self.depths += map(int, DEPTH.findall(answer))
         else:
             self.counts["refused" if status in REFUSED else "failed"] += 1
         self._finish()
@@ -159,6 +158,22 @@ def poisson_times(rate: float, seconds: float, seed: int) -> list[float]:
     while (moment := moment + generator.expovariate(rate)) < seconds:
         times.append(moment)
     return times or [0.0]
+
+
+def burst_times(rate: float, seconds: float, seed: int) -> list[float]:
+    """Draw the times of requests that come in bursts: at `PEAK` times the rate, then none for the rest of a cycle.
+
+    Args:
+        rate: Requests a second, on average over cycles.
+        seconds: How long to send.
+        seed: Of the random generator.
+
+    Returns:
+        Rising times.
+    """
+    burst = CYCLE / PEAK
+    cycles = [divmod(moment, burst) for moment in poisson_times(PEAK * rate, seconds / PEAK, seed)]
+    return [CYCLE * number + moment for number, moment in cycles]
 
 
 def quantile(values: list[float], share: float) -> float | None:
@@ -203,7 +218,7 @@ async def measure(chosen: argparse.Namespace) -> dict[str, object]:
     """Send all requests and describe what came of them."""
     bodies = chosen.bodies.read_bytes().splitlines()
     random.Random(chosen.seed).shuffle(bodies)
-    times = poisson_times(chosen.rate, chosen.seconds, chosen.seed)
+    times = (burst_times if chosen.bursts else poisson_times)(chosen.rate, chosen.seconds, chosen.seed)
     requests = chosen.closed or len(times)
     pool = Pool(chosen.port, [payload(chosen.path, body) for body in bodies], requests)
     await pool.connect(1 if chosen.closed else chosen.connections)
@@ -235,6 +250,7 @@ def main() -> None:
     parser.add_argument("--bodies", type=Path, required=True, help="one JSON body a line")
     parser.add_argument("--rate", type=float, default=10.0, help="requests a second")
     parser.add_argument("--seconds", type=float, default=5.0)
+    parser.add_argument("--bursts", action="store_true", help="send at 4 times the rate for a quarter of every second")
     parser.add_argument("--closed", type=int, default=0, help="send so many requests one after another instead")
     parser.add_argument("--connections", type=int, default=256)
     parser.add_argument("--patience", type=float, default=10.0, help="seconds to wait for the last answers")

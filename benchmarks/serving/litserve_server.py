@@ -18,16 +18,17 @@ class Classifier(litserve.LitAPI):
         """Load the model, in a worker."""
         self.graph = FullGraph(self.work)
 
-    def decode_request(self, request) -> str:  # type: ignore[no-untyped-def]  # noqa: ANN001 (it would be a schema)
-        """Return the text of a request."""
-        return request["text"]
+    def decode_request(self, request) -> list[Any]:  # type: ignore[no-untyped-def]  # noqa: ANN001 (it would be a schema)
+        """Return the texts of a request, texts or pairs."""
+        return request.get("texts") or [request["text"]]
 
-    def predict(self, texts: Sequence[str]) -> list[dict[str, Any]]:
-        """Answer a batch."""
-        return self.graph.predict(texts)
+    def predict(self, requests: Sequence[list[Any]]) -> list[list[dict[str, Any]]]:
+        """Answer a batch of whole requests."""
+        answers = iter(self.graph.predict([text for texts in requests for text in texts]))
+        return [[next(answers) for _ in texts] for texts in requests]
 
-    def encode_response(self, output: dict[str, Any]) -> dict[str, Any]:
-        """Return an answer as it is."""
+    def encode_response(self, output: list[dict[str, Any]]) -> list[dict[str, Any]]:
+        """Return answers as they are."""
         return output
 
 

@@ -23,13 +23,15 @@ from pydantic import BaseModel
 
 MOST_TEXTS = 32
 WAIT = 0.002  # seconds
-Predict = Callable[[Sequence[str]], list[dict[str, Any]]]
+Text = str | tuple[str, str]
+Predict = Callable[[Sequence[Text]], list[dict[str, Any]]]
 
 
 class Request(BaseModel):
-    """One text."""
+    """One text or pair, or several."""
 
-    text: str
+    text: Text | None = None
+    texts: list[Text] = []
 
 
 class Batcher:
@@ -38,10 +40,10 @@ class Batcher:
     def __init__(self, predict: Predict) -> None:
         """Take the function that answers a batch."""
         self.predict = predict
-        self.queue: asyncio.Queue[tuple[str, asyncio.Future]] = asyncio.Queue()
+        self.queue: asyncio.Queue[tuple[Text, asyncio.Future]] = asyncio.Queue()
         self.thread = ThreadPoolExecutor(1)
 
-    async def answer(self, text: str) -> dict[str, Any]:
+    async def answer(self, text: Text) -> dict[str, Any]:
         """Return the answer to a text, once its batch has run."""
         future = asyncio.get_running_loop().create_future()
         self.queue.put_nowait((text, future))
@@ -70,7 +72,7 @@ def with_exits(model: str, runtime: str | None) -> Predict:
 
     engine = Engine.load(model, runtime, threads=1)
 
-    def predict(texts: Sequence[str]) -> list[dict[str, Any]]:
+    def predict(texts: Sequence[Text]) -> list[dict[str, Any]]:
         return [{"label": str(found.label), "depth": found.depth} for found in engine(list(texts))]
 
     return predict
@@ -96,8 +98,10 @@ def main() -> None:
     app = FastAPI(lifespan=batching)
 
     @app.post("/predict")
-    async def answer(request: Request) -> dict[str, Any]:
-        return await batcher.answer(request.text)
+    async def answer(request: Request) -> dict[str, Any] | list[dict[str, Any]]:
+        if request.text is not None:
+            return await batcher.answer(request.text)
+        return await asyncio.gather(*map(batcher.answer, request.texts))
 
     @app.get("/health")
     async def health() -> str:
