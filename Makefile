@@ -9,7 +9,9 @@ INSTALL = $(BIN)/python -m pip install --quiet --disable-pip-version-check $(add
 # ONNX Runtime 1.29 and later report their use to Microsoft by default.
 export ORT_DISABLE_TELEMETRY = 1
 
-.PHONY: help install quickstart test test-fast soak check lint types contracts spelling api docs format lowest clean
+NODE_PACKAGES = onnxruntime-node@1.30.0 onnxruntime-web@1.30.0 @huggingface/inference axe-core
+
+.PHONY: help install quickstart test test-fast browser soak check lint types contracts spelling api docs demo format lowest clean
 
 help: ## show this list
 	@grep -E '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## (.*)/make \1\t\2/' | expand -t 18
@@ -32,7 +34,12 @@ test: $(READY) ## run all tests, with coverage
 	@echo "==> modules"
 	@$(TEST) --ignore tests/laws --cov --cov-report term-missing:skip-covered
 
-soak: $(READY) ## run the reliability tests of the server in full, in about half an hour
+browser: ## install what tests in Node.js and in a browser need; without it they are skipped
+	@echo "==> installing packages of Node.js into node_modules, and Chromium"
+	@npm install --silent --no-save --no-audit --no-fund --ignore-scripts $(NODE_PACKAGES)
+	@command -v chromium || command -v google-chrome || (apt-get update -qq && apt-get install -qq -y chromium >/dev/null)
+
+soak: $(READY) ## run the reliability tests of the server in full, in about 25 minutes
 	@$(BIN)/python benchmarks/soak.py
 
 test-fast: $(READY) ## run the tests that are not marked slow, without coverage
@@ -66,6 +73,13 @@ docs: $(READY) ## build the documentation into site/; warnings are errors
 	@$(INSTALL) -e '.[docs]'
 	@$(BIN)/mkdocs build --strict --quiet
 	@echo "wrote site/index.html"
+
+demo: docs quickstart browser ## build the documentation with the quickstart's model in its page for the browser
+	@rm -rf site/demo/model site/demo/runtime && mkdir site/demo/runtime
+	@cp -R quickstart/model/onnx site/demo/model
+	@cp node_modules/onnxruntime-web/dist/ort.wasm.bundle.min.mjs \
+		node_modules/onnxruntime-web/dist/ort-wasm-simd-threaded.wasm site/demo/runtime
+	@echo "wrote site/demo/index.html, with a model"
 
 format: $(READY) ## format the code and apply automatic fixes
 	@$(BIN)/ruff check --fix .

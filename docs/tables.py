@@ -14,7 +14,7 @@ import json
 import re
 import sys
 import tomllib
-from collections.abc import Callable, Iterable, Iterator, Sized
+from collections.abc import Callable, Iterable, Iterator, Sequence, Sized
 from pathlib import Path
 from typing import Any
 
@@ -235,6 +235,21 @@ def limits() -> str:
     return limits_table(results("benchmarks", "limits")["tasks"])
 
 
+def limits_bars() -> str:
+    """Write which bars of the engine are reached."""
+    from benchmarks.engine_tables import limits_bars_table
+
+    return limits_bars_table(results("benchmarks", "limits")["tasks"])
+
+
+def start() -> str:
+    """Return what a process pays before its first answer."""
+    from benchmarks.engine_tables import start_table
+
+    found = results_if_measured("start")
+    return "Not measured yet: run `python benchmarks/start.py trec-bert`." if found is None else start_table(found)
+
+
 def gains() -> str:
     """Return the table of the README's first screen."""
     from benchmarks.engine_tables import gains_table
@@ -276,6 +291,13 @@ def exit_zero() -> str:
     from experiments.exit_zero import table as exit_zero_table
 
     return exit_zero_table(results("experiments", "exit_zero"))
+
+
+def exit_zero_clock() -> str:
+    """Return what an exit before the first layer gains on the clock."""
+    from experiments.exit_zero_clock import table as clock_table
+
+    return clock_table(results("experiments", "exit_zero"))
 
 
 def adopt() -> str:
@@ -365,10 +387,83 @@ def serving(function: str, name: str = "serving") -> Callable[[], str]:
     def write() -> str:
         from benchmarks import serving_tables
 
-        exists = (ROOT / "benchmarks" / "results" / f"{name}.json").exists()
-        return getattr(serving_tables, function)(results("benchmarks", name) if exists else None)
+        return getattr(serving_tables, function)(results_if_measured(name))
 
     return write
+
+
+def of_all_loads(function: str) -> Callable[[], str]:
+    """Return a function that returns a table of servers under several kinds of load."""
+
+    def write() -> str:
+        from benchmarks import serving_tables
+
+        return getattr(serving_tables, function)({name: results_if_measured(name) for name in serving_tables.LOADS})
+
+    return write
+
+
+def reliability() -> str:
+    """Describe what the reliability tests of the server came to."""
+    from benchmarks import soak_tables
+
+    return soak_tables.reliability_table(results_if_measured("soak"))
+
+
+def results_if_measured(name: str) -> dict | None:
+    """Read the results of a benchmark, if there are any."""
+    exists = (ROOT / "benchmarks" / "results" / f"{name}.json").exists()
+    return results("benchmarks", name) if exists else None
+
+
+LEAST = {  # ratios to reach when scaling out
+    "2 processes over 1": 1.7,
+    "2 processes over 2 threads": 1.0,
+    "2 Ray workers over 1": 1.6,
+    "2 Ray workers over 2 processes": 0.9,  # Ray may cost 10 %
+    "predictor over engine": 0.95,
+}
+
+
+def scale_out() -> str:
+    """Return how much faster several workers are, and what Ray adds, beside what was to be reached."""
+    rows = [
+        (what, f"{found['rows']:,} texts", *_against_least(what, values))
+        for found in (results("benchmarks", "processes"), results("benchmarks", "cluster"))
+        for what, values in found["ratios"].items()
+    ]
+    added = results_if_measured("ray_overhead")
+    if added is not None:
+        predictor, proxy = added["predictor"], added["proxy"]
+        name, latency = "predictor over engine", proxy["the proxy adds, ms"]
+        batches = f"batches of {predictor['rows']:,} rows"
+        rows.append(("`Predictor` over the engine", batches, *_against_least(name, predictor[name])))
+        medians = " → ".join(f"{milliseconds['p50']:.1f}" for milliseconds in proxy["milliseconds"].values())
+        what = f"milliseconds of a request that Ray Serve adds to `exitpoll serve` ({medians})"
+        rows.append((what, f"{proxy['requests']} requests, one after another", _with_range(latency), "–"))
+    what = "texts a second, net of start-up, and what Ray adds"
+    return table((what, "measured on", "median (range over rounds)", "to reach"), rows)
+
+
+def _against_least(name: str, values: Sequence[float]) -> tuple[str, str]:
+    """Write a ratio, with a remark if its median misses what was to be reached, and that."""
+    missed = ", missed" if values[0] < LEAST[name] else ""
+    return f"{_with_range(values)} ×{missed}", f"≥ {LEAST[name]:g}"
+
+
+def _with_range(values: Sequence[float]) -> str:
+    """Write a median with the smallest and the largest value."""
+    median, low, high = values
+    return f"{median:.2f} ({low:.2f} … {high:.2f})"
+
+
+def kills() -> str:
+    """Return what was killed, how often, and how often nothing was lost or doubled and no process left."""
+    if not (ROOT / "benchmarks" / "results" / "kills.json").exists():
+        return "Not run yet: run `python scripts/kill_workers.py` and `python scripts/kill_ranks.py`."
+    found = results("benchmarks", "kills")
+    rows = ((name, str(outcome["of"]), str(outcome["passed"])) for name, outcome in found.items())
+    return table(("killed with -9, at random moments", "times", "same result, no process left"), rows)
 
 
 # ---- pages ----------------------------------------------------------------------------------------------------------
@@ -402,6 +497,7 @@ BLOCKS: dict[str, Callable[[], str]] = {
     "heads": heads,
     "learned and hybrid": learned_and_hybrid,
     "exit zero": exit_zero,
+    "exit zero clock": exit_zero_clock,
     "guarantee by simulation": guarantee_by_simulation,
     "pooling and learning rate": pooling_and_learning_rate,
     "exits of trec": exits_of_trec,
@@ -411,14 +507,21 @@ BLOCKS: dict[str, Callable[[], str]] = {
     "engine against full depth": engine("exits_table"),
     "engine against layers": engine("kept_table"),
     "engine against static graphs": limits,
+    "bars of the engine": limits_bars,
     "engine against plain": engine("plain_table"),
     "engine on short texts": engine("short_table"),
     "share of the layers": engine("limit_table"),
     "capacity of servers": serving("capacity_table"),
+    "capacity in words": serving("capacity_in_words"),
     "latency of servers": serving("latency_table"),
-    "bars of serving": serving("bars_table"),
+    "bars of serving": of_all_loads("bars_table"),
+    "loads of servers": of_all_loads("loads_table"),
+    "reliability of the server": reliability,
     "a billion texts": serving("replicas_table", "queueing"),
     "simulated server": serving("validation_table", "queueing"),
+    "scale out": scale_out,
+    "start": start,
+    "kills": kills,
 }
 
 

@@ -18,12 +18,18 @@ SERVER = (
 )
 
 
-def link_packages(folder, names):
-    """Link packages and exitpoll in a folder, and return it; `python -I -S` with it in sys.path has no others."""
+def link_others(folder, names):
+    """Link packages in a folder, and return it; `python -I -S` with it in sys.path has no others."""
     for name in names:
         package = distribution(name)
         for top in {file.parts[0] for file in package.files or ()} - {"..", "__pycache__"}:
             (folder / top).symlink_to(package.locate_file(top))
+    return folder
+
+
+def link_packages(folder, names):
+    """Link packages and exitpoll in a folder, and return it."""
+    link_others(folder, names)
     (folder / "exitpoll").symlink_to(Path(exitpoll.__file__).parent)
     (folder / "exitpoll-0.dist-info").mkdir()
     (folder / "exitpoll-0.dist-info" / "METADATA").write_text("Metadata-Version: 2.1\nName: exitpoll\nVersion: 0\n")

@@ -2,7 +2,8 @@
 import { answerOf, runText } from "./exits.mjs";
 import { makeTokenizer } from "./wordpiece.mjs";
 
-const RUNTIME = "https://cdn.jsdelivr.net/npm/onnxruntime-web@1.30.0/dist/"; // or the path of a local copy
+// Where onnxruntime-web is: beside this page, or else on a CDN.
+const RUNTIMES = ["runtime/", "https://cdn.jsdelivr.net/npm/onnxruntime-web@1.30.0/dist/"];
 
 const folder = new URL(`${new URLSearchParams(location.search).get("model") ?? "model"}/`.replace(/\/+$/, "/"), location.href);
 const element = (id) => document.getElementById(id);
@@ -15,12 +16,17 @@ async function fetchFile(name, { optional = false } = {}) {
   return response;
 }
 
+async function importRuntime() {
+  const [beside, elsewhere] = RUNTIMES.map((path) => new URL("ort.wasm.bundle.min.mjs", new URL(path, import.meta.url)));
+  return import((await fetch(beside, { method: "HEAD" })).ok ? beside : elsewhere);
+}
+
 async function load() {
   const manifest = await (await fetchFile("exported.json")).json();
   if (!manifest.graph) throw new Error("the model is not one file; export it with --single-file");
   const policy = (await (await fetchFile("policy.json", { optional: true }))?.json()) ?? null;
   const tokenize = makeTokenizer(await (await fetchFile("tokenizer.json")).json(), manifest.max_length);
-  const ort = await import(new URL("ort.wasm.bundle.min.mjs", new URL(RUNTIME, import.meta.url)));
+  const ort = await importRuntime();
   ort.env.wasm.numThreads = 1;
   const graph = new Uint8Array(await (await fetchFile(manifest.graph)).arrayBuffer());
   const session = await ort.InferenceSession.create(graph, { logSeverityLevel: 3 });

@@ -27,7 +27,8 @@ export async function predict(ort, session, manifest, texts) {
 // logits are read from what is noted at exits: a column, the answer, then the logits.
 export async function runText(ort, session, manifest, policy, ids) {
   const { exit_layers: layers, label_names: names, problem_type: type } = manifest;
-  const notes = layers.slice(0, -1).map((_, number) => `notes_${number}`);
+  const notesAt = (number) => `notes_${number}`; // of exits at which the graph may stop
+  const notes = layers.map((_, number) => notesAt(number)).filter((name) => session.outputNames.includes(name));
   const answers = type === "regression" ? ["value"] : ["label", "probability"];
   const outputs = await session.run(tensorsOf(ort, session, manifest, [ids]), [...answers, "depth", "logits", ...notes]);
   const depth = Number(outputs.depth.data[0]), last = layers.indexOf(depth);
@@ -36,7 +37,7 @@ export async function runText(ort, session, manifest, policy, ids) {
   const logits = layers.map((layer, number) => {
     if (number > last) return undefined;
     if (number === last) return Array.from(outputs.logits.data);
-    return isAsked(layer) ? Array.from(outputs[notes[number]].data.slice(first, first + names.length)) : null;
+    return isAsked(layer) ? Array.from(outputs[notesAt(number)].data.slice(first, first + names.length)) : null;
   });
   return { depth, logits, answer: Object.fromEntries(answers.map((name) => [name, Array.from(outputs[name].data, Number)])) };
 }

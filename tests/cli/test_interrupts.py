@@ -47,7 +47,7 @@ def signalled(words, number, delay, working=None):
     while time.monotonic() - begun < delay and not (working is not None and working.exists()):
         time.sleep(0.02)
     process.send_signal(number)
-    out, err = process.communicate(timeout=120)
+    out, err = process.communicate(timeout=300)
     return process.returncode, out, err
 
 
@@ -121,7 +121,7 @@ except KeyboardInterrupt:
 
 
 def test_it_is_not_lost_while_an_object_is_deleted():
-    done = subprocess.run([sys.executable, "-c", DELETES], capture_output=True, text=True, timeout=60, check=True)
+    done = subprocess.run([sys.executable, "-c", DELETES], capture_output=True, text=True, timeout=300, check=True)
     assert (done.stdout, done.stderr) == ("interrupted; rerun with --resume to continue 143\n", "")
 
 
@@ -152,7 +152,7 @@ def test_no_interrupt_is_swallowed(tmp_path, body, signals):
     for _ in range(signals):
         time.sleep(0.3)
         process.send_signal(signal.SIGINT)
-    _, err = process.communicate(timeout=30)
+    _, err = process.communicate(timeout=120)
     assert process.returncode == 130
     assert "Traceback" not in err
 

@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+import pickle
 import subprocess
 import sys
+from typing import get_args
 
 import pytest
+
+from exitpoll.cli.options import TrainingFlags, plain_settings
+from exitpoll.training.settings import TrainingSettings
 
 ADDED = """
 import sys
@@ -60,3 +65,12 @@ def test_others_are_refused_with_the_list(run, recorded):
         assert code == 2
         assert err.count("\n") == 1
         assert f'Invalid value "guess" for {option}. Choose from: ' in err
+
+
+def test_settings_become_those_of_the_library_which_other_processes_can_import():
+    flags = get_args(get_args(TrainingFlags)[0])[0]
+    plain = plain_settings(flags(epochs=7))
+    assert type(plain) is TrainingSettings
+    assert plain == TrainingSettings(epochs=7)
+    assert pickle.loads(pickle.dumps(plain)) == plain
+    assert plain_settings(None) == TrainingSettings()

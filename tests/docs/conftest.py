@@ -6,6 +6,7 @@ import re
 import shlex
 import shutil
 import sys
+from dataclasses import replace
 from pathlib import Path
 from unittest.mock import patch
 
@@ -57,7 +58,7 @@ def run_page(prepared, encoder_folder, tmp_path, monkeypatch, capsys):
         monkeypatch.chdir(tmp_path)
         text = text.replace("google-bert/bert-base-uncased", str(encoder_folder))
         text = text.replace("--latency-ms 5", "--latency-ms 500")  # a busy machine is slow even with tiny models
-        for name, few in {"EPOCHS": 2, "TIMED": 8, "ROUNDS": 1}.items():
+        for name, few in {"TEACHING": replace(adoption.TEACHING, epochs=2), "TIMED": 8, "ROUNDS": 1}.items():
             monkeypatch.setattr(adoption, name, few)
         with patch.dict(STRATEGIES), patch.dict(METRICS):  # a page may add a row
             for language, code in code_blocks(text):

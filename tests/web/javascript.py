@@ -19,7 +19,6 @@ HERE, DEMO = Path(__file__).parent, ROOT / "docs" / "demo"
 NODE = shutil.which("node")
 PACKAGES = Path(os.environ.get("NODE_PATH", ROOT / "node_modules"))  # npm install onnxruntime-node onnxruntime-web
 WEB = PACKAGES / "onnxruntime-web" / "dist"
-CDN = "https://cdn.jsdelivr.net/npm/onnxruntime-web@1.30.0/dist/"
 
 needs_node = pytest.mark.skipif(NODE is None, reason="there is no Node.js")
 needs_package = pytest.mark.skipif(
@@ -43,12 +42,9 @@ def run_node(script: Path, given: str = "") -> str:
 def write_site(site: Path, export: Path) -> Path:
     """Put the page, an export and a local copy of onnxruntime-web into a folder."""
     shutil.copytree(DEMO, site / "demo")
-    script = site / "demo" / "demo.mjs"
-    code = script.read_text(encoding="utf-8")
-    assert CDN in code
-    script.write_text(code.replace(CDN, "/runtime/"), encoding="utf-8")
     (site / "model").symlink_to(export)
-    (site / "runtime").symlink_to(WEB)
+    for runtime in (site / "runtime", site / "demo" / "runtime"):
+        runtime.symlink_to(WEB)
     return site
 
 

@@ -122,3 +122,15 @@ if TYPE_CHECKING:
     TrainingFlags = TrainingSettings | None
 else:
     TrainingFlags = Annotated[_grouped_settings() | None, Parameter(name="*")]
+
+
+def plain_settings(flags: TrainingFlags) -> TrainingSettings:
+    """Return what the command line sets as the class of the library, which other processes can import.
+
+    Args:
+        flags: As a verb gets them; None if nothing was set.
+
+    Returns:
+        The settings.
+    """
+    return TrainingSettings() if flags is None else TrainingSettings(**vars(flags))

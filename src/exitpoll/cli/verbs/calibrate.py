@@ -111,7 +111,7 @@ def _exits_from(text: str) -> Exits:
 def _write(policy: Policy, model_folder: Path, out: Path) -> list[str]:
     """Write a policy, but not one that never exits early over another; return what was done, as lines."""
     from exitpoll.models.card import write_card
-    from exitpoll.models.folder import exports_of, policy_path
+    from exitpoll.models.folder import MANIFEST, exports_of, policy_path
 
     if policy.threshold is None and out.exists():
         return [f"kept {out} as it was"]
@@ -123,4 +123,6 @@ def _write(policy: Policy, model_folder: Path, out: Path) -> list[str]:
         write_card(model_folder)
         for export in exports_of(model_folder):
             lines.append(f"{export} keeps the policy it has: exitpoll export {model_folder} --overwrite renews it")
+        if (model_folder / MANIFEST).exists():
+            lines.append("the ONNX file keeps the policy inside it, for use without exitpoll; export again to renew it")
     return [*lines, f"wrote {out}"]

@@ -80,11 +80,12 @@ def predict(
             that fsspec knows.
         out: The CSV, TSV, JSONL or Parquet file to write, or a folder for one file per shard, by a name without such a
             suffix; for standard input, JSON lines go to standard output.
-        runtime: Run the export of the model folder for this runtime, with its own policy; torch by default.
+        runtime: Run the export of the model folder for this runtime, with its own policy; by default the
+            one that `adopt` found to be fastest, or torch.
         policy: Another policy than the model's own.
         text_column: The column of the text.
         pair_column: The column of the second text of a pair.
-        batch_size: Texts in a batch, at most.
+        batch_size: The bound on memory: a call has at most as many tokens as so many of the longest texts.
         threads: How many threads to use.
         device: Where to run the model: cpu, cuda, cuda:1, mps …; auto takes a GPU where there is one.
         on_error: What to do with a row that cannot be read: stop, or skip it and write the reason to the column error.

@@ -71,6 +71,8 @@ def record(
 
 def _describe_times(trace: Trace) -> str:
     """Describe how long the first and the last exit take, and asking one."""
-    times, head = trace.about["milliseconds"], trace.about["head_milliseconds"]
-    ends = f"{times[0]:.3g} ms at the first exit, {times[-1]:.3g} ms at the last"
-    return f"latency: {ends}, one text at a time; asking an exit takes {head:.2g} ms of it"
+    from exitpoll.decide.costs import HEAD, MILLISECONDS
+
+    times, head = trace.about[MILLISECONDS], trace.about.get(HEAD)
+    latency = f"latency: {times[0]:.3g} ms at the first exit, {times[-1]:.3g} ms at the last, one text at a time"
+    return latency if head is None else f"{latency}; asking an exit takes {head:.2g} ms of it"

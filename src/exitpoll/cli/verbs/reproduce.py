@@ -9,9 +9,8 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 from exitpoll.cli.cluster import study_executor
 from exitpoll.cli.console import progress_console, quieten_transformers, remark, say
 from exitpoll.cli.groups import IN_DATA, IN_METHOD, IN_MODEL, IN_OPTIMIZER
-from exitpoll.cli.options import Cluster, Names, Numbers, Out, TrainingFlags
+from exitpoll.cli.options import Cluster, Names, Numbers, Out, TrainingFlags, plain_settings
 from exitpoll.errors import InputError
-from exitpoll.training.settings import TrainingSettings
 
 if TYPE_CHECKING:
     from exitpoll.study.plan import Plan
@@ -73,7 +72,7 @@ def reproduce(
     quieten_transformers()
     wanted = tasks or {"binary": BINARY, "multiclass": MULTICLASS}.get(what, (*BINARY, *MULTICLASS))
     check_tasks([*wanted, *([] if varied is None else [varied])], data)
-    check_training_settings(settings or TrainingSettings())
+    check_training_settings(plain_settings(settings))
     with_figures = what in ("figures", "all")
     if with_figures:
         check_can_draw()
@@ -88,7 +87,7 @@ def reproduce(
         limit=limit,
         held_out=held_out,
         start_limit=start_limit,
-        settings=settings or TrainingSettings(),
+        settings=plain_settings(settings),
         presets=presets,
         searched={} if searched is None else read_best(searched),
         pooling=pooling,

@@ -4,13 +4,12 @@ from __future__ import annotations
 
 from dataclasses import replace
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Literal
 
 from exitpoll.cli.cluster import study_executor
 from exitpoll.cli.console import print_as_json, quieten_transformers, remark, say, show_result
 from exitpoll.cli.groups import IN_DATA, IN_METHOD, IN_MODEL, IN_OPTIMIZER
-from exitpoll.cli.options import AsJson, Cluster, Data, Numbers, Out, TrainingFlags
-from exitpoll.training.settings import TrainingSettings
+from exitpoll.cli.options import AsJson, Cluster, Data, Numbers, Out, TrainingFlags, plain_settings
 
 
 def search(
@@ -21,6 +20,7 @@ def search(
     method: Annotated[str, IN_METHOD] = "ours, votes",
     seeds: Annotated[Numbers, IN_OPTIMIZER] = None,
     budget: Annotated[int | None, IN_OPTIMIZER] = None,
+    stop_trials: Annotated[Literal["median", "asha", "never"], IN_OPTIMIZER] = "median",
     limit: Annotated[int | None, IN_DATA] = None,
     cluster: Cluster = None,
     processes: Annotated[int | None, IN_MODEL] = None,
@@ -42,9 +42,11 @@ def search(
         method: A row of the paper's tables, whose strategy scores a trial.
         seeds: The seeds; 0, 1 and 2 by default.
         budget: Run at most this many trials, chosen by Optuna; the whole grid by default.
+        stop_trials: Stop a trial early that is worse than the median of those before it at the same step, or that is
+            not in the best third of those that came as far (asha), or never.
         limit: Train on at most this many texts.
         cluster: Run trials on Ray, several at a time: auto for the cluster of this machine, local to start Ray here, or
-            HOST:PORT. None of them is stopped early.
+            HOST:PORT.
         processes: How many trials to run at a time on the cluster; by default one for each of its CPUs.
         settings: Settings of the training that are not searched.
         as_json: Print the best settings as JSON.
@@ -55,7 +57,7 @@ def search(
 
     print_as_json(as_json)
     quieten_transformers()
-    check_training_settings(settings or TrainingSettings(), *GRID)
+    check_training_settings(plain_settings(settings), *GRID)
     [row] = rows_named([method])
     staged = {"schedule": "two-stage"} if row.settings.get("schedule") == "heads" else {}  # both stages are searched
     place = Path(data)
@@ -67,7 +69,7 @@ def search(
         rows=[row],
         seeds=seeds or (0, 1, 2),
         limit=limit,
-        settings=settings or TrainingSettings(),
+        settings=plain_settings(settings),
     )
     check_plan(plan)
     with study_executor(cluster, processes) as executor:
@@ -78,6 +80,7 @@ def search(
             out,
             seeds=plan.seeds,
             budget=budget,
+            stop=stop_trials,
             **executor,
             on_progress=lambda progress: remark(f"trial {progress.done + 1} of {progress.total}: {progress.task}"),
         )

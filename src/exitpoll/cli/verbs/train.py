@@ -25,9 +25,10 @@ from exitpoll.cli.options import (
     ReadingFlags,
     Resume,
     TrainingFlags,
+    plain_settings,
 )
 from exitpoll.errors import InputError
-from exitpoll.training.methods import KEEP_LAST_HEAD
+from exitpoll.training.methods import NEED_LAST_HEAD
 from exitpoll.training.settings import TrainingSettings
 
 if TYPE_CHECKING:
@@ -134,7 +135,7 @@ def train(
     print_as_json(as_json)
     torch.set_flush_denormal(True)  # before torch starts its threads, which inherit it
     quieten_transformers()
-    settings = settings or TrainingSettings()
+    settings = plain_settings(settings)
     shape = Shape(exits=exits, head=head, shared_head=shared_head, pooling=pooling, exit_zero=exit_zero)
     start = Start(encoder, classifier, model)
     _check_start(start, settings)
@@ -167,9 +168,9 @@ def _check_start(start: Start, settings: TrainingSettings) -> None:
     """Check that there is one model to start from, and that it has what the schedule leaves unchanged."""
     if sum(name is not None for name in start) != 1:
         raise InputError("name the model to start from by one of --encoder, --classifier and --model")
-    if start.encoder is not None and settings.schedule in KEEP_LAST_HEAD:
+    if start.encoder is not None and settings.schedule in NEED_LAST_HEAD:
         raise InputError(
-            f"schedule {settings.schedule} leaves the last head unchanged, and an encoder has none yet: "
+            f"schedule {settings.schedule} starts from a trained last head, and an encoder has none yet: "
             "use --classifier or --model"
         )
 
