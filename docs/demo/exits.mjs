@@ -24,7 +24,7 @@ export async function predict(ort, session, manifest, texts) {
 
 // Return the depth of one text, its answer, and the logits of every exit: null if its head was not asked, undefined if
 // the text left before. Both packages for JavaScript take no inputs with defaults, such as with_exit_logits, so these
-// logits are read from what is noted at exits: a column, the answer, then the logits.
+// logits are read from what is noted at exits, first of all.
 export async function runText(ort, session, manifest, policy, ids) {
   const { exit_layers: layers, label_names: names, problem_type: type } = manifest;
   const notesAt = (number) => `notes_${number}`; // of exits at which the graph may stop
@@ -32,12 +32,11 @@ export async function runText(ort, session, manifest, policy, ids) {
   const answers = type === "regression" ? ["value"] : ["label", "probability"];
   const outputs = await session.run(tensorsOf(ort, session, manifest, [ids]), [...answers, "depth", "logits", ...notes]);
   const depth = Number(outputs.depth.data[0]), last = layers.indexOf(depth);
-  const first = 1 + (type === "multi_label_classification" ? names.length : 1);
   const isAsked = (layer) => policy?.threshold != null && (policy.exit_layers ?? layers).includes(layer);
   const logits = layers.map((layer, number) => {
     if (number > last) return undefined;
     if (number === last) return Array.from(outputs.logits.data);
-    return isAsked(layer) ? Array.from(outputs[notesAt(number)].data.slice(first, first + names.length)) : null;
+    return isAsked(layer) ? Array.from(outputs[notesAt(number)].data.slice(0, names.length)) : null;
   });
   return { depth, logits, answer: Object.fromEntries(answers.map((name) => [name, Array.from(outputs[name].data, Number)])) };
 }

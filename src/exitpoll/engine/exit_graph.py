@@ -23,7 +23,6 @@ class Inputs(StrEnum):
     MAX_DEPTH = "max_depth"  # () most layers to run
     WITH_LOGITS = "with_exit_logits"  # () whether to return the logits of all exits passed
     FIRST = "first"  # () the exit to run to first; those before it were passed in an earlier call
-    LAST = "last"  # () the exit to stop at
     ENOUGH = "enough"  # () stop where fewer texts stay
     HIDDEN = "hidden"  # (texts, tokens, width) of texts that start behind an exit
     NOTES = "notes"  # (texts, columns) of these texts

@@ -64,8 +64,7 @@ class OnnxGraph:
         self.decisions, self.asked = decisions_of(policy), asked_by(policy, self.exit_layers)
         self.load_last_alone: Callable[[], OnnxGraph] | None = None
         self.stops: Sequence[int] = json.loads(self._graph.metadata.get("stops", "[]")) or range(len(self.exit_layers))
-        levels = np.full(len(self.exit_layers), np.inf, dtype=np.float32)
-        self._never = {Inputs.LEVELS: levels, Inputs.MAX_DEPTH: np.array(self.exit_layers[-1])}  # exit early
+        self._never = np.full(len(self.exit_layers), np.inf, dtype=np.float32)  # levels
         answers = [Outputs.VALUE] if self.problem_type == REGRESSION else [Outputs.LABEL, Outputs.PROBABILITY]
         self._result_names = [str(name) for name in (Outputs.EXIT_NUMBER, Outputs.LOGITS, *answers)]
         self._state_names = [name for number in self.stops[:-1] for name in _state_names(number)]
@@ -82,7 +81,7 @@ class OnnxGraph:
         self.check_stops([number])
         is_last = number == len(self.exit_layers) - 1
         names = [str(Outputs.EXIT_LOGITS), *([] if is_last else _state_names(number))]
-        stop = {**self._never, Inputs.LAST: np.array(number), Inputs.WITH_LOGITS: np.array(True)}
+        stop = {**self._stop_at(number), Inputs.WITH_LOGITS: np.array(True)}
         exit_logits, *states = self._run(names, state, stop)
         hidden, notes = states or (None, None)
         return GraphState(state.lengths, state.columns, number + 1, hidden, notes, exit_logits[:, number])
@@ -152,12 +151,15 @@ class OnnxGraph:
 
     def run_to(self, tokens: Tokens, exit_number: int) -> None:
         """Run texts to an exit, and ask the exits on the way that the policy inside asks."""
-        stop = {**self._never, Inputs.LAST: np.array(exit_number)}
-        self._run([str(Outputs.EXIT_NUMBER)], self.embed(tokens), stop)
+        self._run([str(Outputs.EXIT_NUMBER)], self.embed(tokens), self._stop_at(exit_number))
+
+    def _stop_at(self, exit_number: int) -> dict[Inputs, NDArray]:
+        """Return inputs with which all texts leave at one exit."""
+        return {Inputs.LEVELS: self._never, Inputs.MAX_DEPTH: np.array(self.exit_layers[exit_number])}
 
     def exit_logits(self, tokens: Tokens) -> NDArray:
         """Compute the logits of every exit, (texts, exits, classes)."""
-        settings = {**self._never, Inputs.WITH_LOGITS: np.array(True)}
+        settings = {**self._stop_at(len(self.exit_layers) - 1), Inputs.WITH_LOGITS: np.array(True)}
         return self._run([str(Outputs.EXIT_LOGITS)], self.embed(tokens), settings)[0]
 
     def _run(self, outputs: Sequence[str], state: GraphState, settings: Mapping[Inputs, NDArray]) -> Sequence[NDArray]:

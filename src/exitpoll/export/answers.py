@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from exitpoll.decide.metrics import MULTI_LABEL, REGRESSION
+from exitpoll.decide.metrics import MULTI_LABEL, REGRESSION, SINGLE_LABEL
 from exitpoll.decide.policy import Policy
 from exitpoll.decide.steps import Step
 from exitpoll.engine.exit_graph import Inputs, Outputs
@@ -22,11 +22,11 @@ if TYPE_CHECKING:
 
 @dataclass
 class Columns:
-    """The columns of notes on texts: where they left (exit number + 1, or 0), answer, logits, what is remembered."""
+    """The columns of notes on texts: logits, where they left (exit number + 1, or 0), answer, what is remembered."""
 
-    answer: int
+    answer: int  # 0 where the logits say it
     classes: int
-    remembered: int = 0  # known once the first exit is built
+    remembered: int
 
     @property
     def results(self) -> int:
@@ -38,10 +38,11 @@ class Columns:
         """All columns."""
         return self.results + self.remembered
 
-    def split(self, builder: GraphBuilder, notes: str) -> list[str]:
-        """Return where texts left, their answers and their logits, (texts, columns of these)."""
-        sizes = [1, self.answer, self.classes, *([self.remembered] if self.remembered else [])]
-        return builder.nodes("Split", notes, builder.constant(sizes), outputs=len(sizes), axis=1)[:3]
+    def split(self, builder: GraphBuilder, notes: str) -> tuple[str, str, str | None]:
+        """Return logits of texts, where they left and their answers, (texts, columns of these)."""
+        sizes = [size for size in (self.classes, 1, self.answer, self.remembered) if size]
+        logits, left_at, *others = builder.nodes("Split", notes, builder.constant(sizes), outputs=len(sizes), axis=1)
+        return logits, left_at, others[0] if self.answer else None
 
 
 @dataclass(frozen=True)
@@ -49,12 +50,12 @@ class Stage:
     """What goes from one exit to the next: names of tensors."""
 
     number: int  # of the exit
-    hidden: str  # (texts inside, tokens, width)
     rows: str  # (texts inside,) their rows in the input
     notes: str  # (texts inside, columns)
-    stays: str  # (texts that stay,) their places among those inside
-    goes_on: str  # () whether they go on to the next exit
     passed: Sequence[str] = ()  # (texts inside, classes) logits of the exits on the way, or of none if not wanted
+    hidden: str = ""  # (texts inside, tokens, width); from here on, nothing at the last exit
+    stays: str = ""  # (1 or 2, texts that stay) their places among those inside, in the first row
+    goes_on: str = ""  # (1,) whether they go on to the next exit
 
 
 def answer_at(ops: OnnxOperations, policy: Policy, fired: Value, logits: Value, step: Step) -> Value:
@@ -80,6 +81,18 @@ def answer_at(ops: OnnxOperations, policy: Policy, fired: Value, logits: Value, 
     return ops.where(fired, *chosen)
 
 
+def follows_from_logits(policy: Policy, logits: Value, step: Step) -> bool:
+    """Return whether the answers are those of the heads, so that nothing but their logits has to be remembered.
+
+    Args:
+        policy: The policy.
+        logits: Of a head, (texts, classes).
+        step: The step of the strategy there.
+    """
+    by_head = policy.threshold is None or policy.answer == policy.fallback == "head"
+    return by_head or (policy.problem_type == SINGLE_LABEL and step.answer.ranked == logits.name)
+
+
 def _answer_of_head(ops: OnnxOperations, problem_type: str, logits: Value) -> Value:
     """Return the answers of a head."""
     if problem_type == REGRESSION:
@@ -88,28 +101,24 @@ def _answer_of_head(ops: OnnxOperations, problem_type: str, logits: Value) -> Va
 
 
 def name_outputs(
-    builder: GraphBuilder, stages: Sequence[Stage], texts: str, columns: Columns, manifest: Manifest
+    ops: OnnxOperations, stages: Sequence[Stage], texts: str, columns: Columns, manifest: Manifest
 ) -> None:
     """Put together what all texts were answered, and name the outputs.
 
     Args:
-        builder: The graph.
+        ops: The operations, in the outermost graph.
         stages: What is known behind every exit.
         texts: The number of texts, (1,).
         columns: The columns of the notes.
         manifest: What is exported.
     """
-    node, constant = builder.node, builder.constant
+    builder, node, constant = ops.builder, ops.builder.node, ops.builder.constant
     notes = node("Concat", *(stage.notes for stage in stages), axis=0)  # (notes, columns)
     rows = node("Concat", *(stage.rows for stage in stages), axis=0)  # (notes,)
-    leaving = node("Gather", node("NonZero", columns.split(builder, notes)[0]), constant(0), axis=0)
-    places = node("Unsqueeze", node("Gather", rows, leaving), constant([1]))
-    shape = node("Concat", texts, constant([columns.width]), axis=0)
-    final = node("ScatterND", builder.filled(shape, 0.0), places, node("Gather", notes, leaving, axis=0))
-    left_at, answer, logits = columns.split(builder, final)
-    number = node("Sub", node("Cast", node("Reshape", left_at, constant([-1])), to=INT64), constant(1))
+    logits, left_at, answer = columns.split(builder, _last_notes(builder, notes, rows, texts, columns))
+    number = node("Sub", node("Cast", node("Squeeze", left_at, constant([1])), to=INT64), constant(1))
     outputs = {
-        **_answers(builder, answer, logits, manifest.problem_type),
+        **_answers(ops, answer, Value(builder, logits, (columns.classes,)), manifest.problem_type),
         Outputs.DEPTH: node("Gather", constant(manifest.exit_layers), number),
         Outputs.LOGITS: logits,
         Outputs.EXIT_LOGITS: _exit_logits(builder, stages, rows, notes, texts, columns),
@@ -119,16 +128,40 @@ def name_outputs(
         builder.graph.node.add(op_type="Identity", name=str(name), input=[value], output=[str(name)])
 
 
-def _answers(builder: GraphBuilder, answer: str, logits: str, problem_type: str) -> dict[Outputs, str]:
-    """Return the outputs for an answer: label and probability, or a value."""
-    node, flat = builder.node, builder.constant([-1])
+def _last_notes(builder: GraphBuilder, notes: str, rows: str, texts: str, columns: Columns) -> str:
+    """Return the notes of the exits at which texts left, in the order of the texts, (texts, columns).
+
+    One text has its last note there; it takes fewer nodes to find it.
+    """
+    node, constant = builder.node, builder.constant
+    choice = builder.choose(node("Equal", texts, constant([1])), [tensor_type("", FLOAT, [None, columns.width])])
+    with choice.branch(True) as outputs:
+        outputs.append(node("Gather", notes, constant([-1]), axis=0))
+    with choice.branch(False) as outputs:
+        left = node("Gather", node("NonZero", columns.split(builder, notes)[1]), constant(0), axis=0)
+        places = node("Unsqueeze", node("Gather", rows, left), constant([1]))
+        shape = node("Concat", texts, constant([columns.width]), axis=0)
+        outputs.append(node("ScatterND", builder.filled(shape, 0.0), places, node("Gather", notes, left, axis=0)))
+    return choice.names[0]
+
+
+def _answers(ops: OnnxOperations, answer: str | None, logits: Value, problem_type: str) -> dict[Outputs, str]:
+    """Return the outputs for an answer, by default the head's: label and probability, or a value."""
+    node, flat, last = ops.builder.node, ops.builder.constant([-1]), ops.builder.constant([1])
     if problem_type == REGRESSION:
-        return {Outputs.VALUE: node("Reshape", answer, flat)}
-    label = node("Cast", answer, to=INT64)
+        return {Outputs.VALUE: node("Reshape", answer or ops.value(logits).name, flat)}
     if problem_type == MULTI_LABEL:
-        return {Outputs.LABEL: label, Outputs.PROBABILITY: node("Sigmoid", logits)}
-    probability = node("GatherElements", node("Softmax", logits, axis=-1), label, axis=1)
-    return {Outputs.LABEL: node("Reshape", label, flat), Outputs.PROBABILITY: node("Reshape", probability, flat)}
+        labels = answer or _answer_of_head(ops, problem_type, logits).name
+        return {Outputs.LABEL: node("Cast", labels, to=INT64), Outputs.PROBABILITY: node("Sigmoid", logits.name)}
+    p = node("Softmax", logits.name, axis=-1)
+    if answer is None:
+        label, probability = node("ArgMax", logits.name, axis=-1, keepdims=0), node("ReduceMax", p, last, keepdims=0)
+    else:
+        place = node("Cast", answer, to=INT64)
+        label, probability = (
+            node("Squeeze", column, last) for column in (place, node("GatherElements", p, place, axis=1))
+        )
+    return {Outputs.LABEL: label, Outputs.PROBABILITY: probability}
 
 
 def _exit_logits(
@@ -150,7 +183,7 @@ def _exit_logits(
         column = constant([-1, 1])
         places = node("Concat", node("Reshape", rows, column), node("Reshape", number, column), axis=1)
         shape = node("Concat", texts, constant([exits, columns.classes]), axis=0)
-        logits = node("Concat", columns.split(builder, notes)[2], *(some for _, _, some in between), axis=0)
+        logits = node("Concat", columns.split(builder, notes)[0], *(some for _, _, some in between), axis=0)
         outputs.append(node("ScatterND", builder.filled(shape, float("nan")), places, logits))
     with choice.branch(False) as outputs:
         outputs.append(builder.local_constant(np.zeros((0, exits, columns.classes), np.float32)))

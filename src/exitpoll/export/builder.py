@@ -13,7 +13,7 @@ from numpy.typing import ArrayLike, NDArray
 from exitpoll.errors import InputError
 
 if TYPE_CHECKING:
-    from onnx import AttributeProto, GraphProto, ModelProto, ValueInfoProto
+    from onnx import AttributeProto, GraphProto, ModelProto, TensorProto, ValueInfoProto
 
 IR_VERSION = 10
 FLOAT, INT64, BOOL = 1, 7, 9  # data types of ONNX
@@ -63,8 +63,9 @@ def remove_unused(graph: GraphProto) -> set[str]:
 class GraphBuilder:
     """A graph under construction.
 
-    All weights and constants belong to the outermost graph, whatever branch uses them, so that they are stored and
-    loaded once.
+    Matrices belong to the outermost graph, whatever branch uses them, so that they are stored and loaded once. Vectors
+    and numbers belong to the branch that uses them: ONNX Runtime hands everything that a branch takes from outside to
+    it in every call, which takes longer than adding a vector.
     """
 
     def __init__(self) -> None:
@@ -74,8 +75,8 @@ class GraphBuilder:
         self.graph = GraphProto()  # the graph that nodes are added to: the outermost, or a branch
         self.outermost = self.graph
         self.opsets: dict[str, int] = {}  # version of the operators, by domain
-        self._constants: dict[tuple[str, tuple[int, ...], bytes], str] = {}
-        self._weights: set[str] = set()  # names of the initializers of other graphs
+        self._constants: dict[tuple[str, tuple[int, ...], bytes], str] = {}  # of the graph that nodes are added to
+        self._weights: set[str] = set()  # names of the matrices of other graphs
         self._numbers = count()
 
     def node(self, operator: str, *inputs: str, domain: str = "", **attributes: Attribute) -> str:
@@ -100,11 +101,11 @@ class GraphBuilder:
         return name
 
     def constant(self, value: ArrayLike, dtype: type[np.generic] | None = None) -> str:
-        """Return the name of a constant; equal constants are one."""
+        """Return the name of a constant; in one branch, equal constants are one."""
         array = np.asarray(value, dtype=dtype)
         key = array.dtype.str, array.shape, array.tobytes()
         if key not in self._constants:
-            self._constants[key] = self.initializer(f"constant_{len(self._constants)}", array)
+            self._constants[key] = self.local_constant(array)
         return self._constants[key]
 
     def initializer(self, name: str, array: NDArray) -> str:
@@ -115,7 +116,7 @@ class GraphBuilder:
         return name
 
     def local_constant(self, array: NDArray) -> str:
-        """Add an array to the branch itself, whose output it may then be, and return its name."""
+        """Add an array to the current branch, whose output it may then be, and return its name."""
         from onnx import numpy_helper
 
         name = f"local_{next(self._numbers)}"
@@ -125,11 +126,12 @@ class GraphBuilder:
     @contextmanager
     def inside(self, graph: GraphProto) -> Iterator[None]:
         """Add nodes to a branch."""
-        outside, self.graph = self.graph, graph
+        outside = self.graph, self._constants
+        self.graph, self._constants = graph, {}
         try:
             yield
         finally:
-            self.graph = outside
+            self.graph, self._constants = outside
 
     def choose(self, condition: str, outputs: Sequence[ValueInfoProto]) -> Choice:
         """Add an `If` node whose branches are still empty; outputs without a name get one."""
@@ -143,24 +145,18 @@ class GraphBuilder:
         Args:
             model: The other graph, without branches and functions.
             inputs: What its inputs are called here.
-            source: A name for it; graphs of one name share their weights.
+            source: A name for it; graphs of one name share their matrices.
 
         Returns:
             The names of its outputs.
         """
         self.add_opsets(model)
-        prefix, weights = f"{next(self._numbers)}/", {tensor.name for tensor in model.graph.initializer}
+        prefix, names = f"{next(self._numbers)}/", dict(inputs)
         for tensor in model.graph.initializer:
-            if f"{source}/{tensor.name}" not in self._weights:
-                self._weights.add(f"{source}/{tensor.name}")
-                added_tensor = self.outermost.initializer.add()
-                added_tensor.CopyFrom(tensor)
-                added_tensor.name = f"{source}/{tensor.name}"
+            names[tensor.name] = self._add_weight(tensor, source, prefix)
 
         def renamed(name: str) -> str:
-            if not name or name in inputs:
-                return inputs.get(name, name)
-            return f"{source}/{name}" if name in weights else prefix + name
+            return names.get(name, prefix + name) if name else name
 
         for place, node in enumerate(model.graph.node):
             if any(attribute.HasField("g") for attribute in node.attribute):
@@ -172,6 +168,19 @@ class GraphBuilder:
             added.input[:] = [renamed(name) for name in node.input]
             added.output[:] = [renamed(name) for name in node.output]
         return [renamed(value.name) for value in model.graph.output]
+
+    def _add_weight(self, tensor: TensorProto, source: str, prefix: str) -> str:
+        """Add a weight of another graph, unless it is there already, and return its name."""
+        is_matrix = len(tensor.dims) > 1
+        name = f"{source if is_matrix else prefix.rstrip('/')}/{tensor.name}"
+        if name in self._weights:
+            return name
+        if is_matrix:
+            self._weights.add(name)
+        added = (self.outermost if is_matrix else self.graph).initializer.add()
+        added.CopyFrom(tensor)
+        added.name = name
+        return name
 
     def add_opsets(self, model: ModelProto) -> None:
         """Take over the versions of operators of another graph, which must be those of the graphs before."""

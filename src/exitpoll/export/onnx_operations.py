@@ -1,4 +1,7 @@
-"""The operations of strategies as ONNX nodes: the steps of `exitpoll.decide.steps` become part of a graph."""
+"""The operations of strategies as ONNX nodes: the steps of `exitpoll.decide.steps` become part of a graph.
+
+A number for every text is a column, (texts, 1), so that it stands beside rows of classes without a node in between.
+"""
 
 from __future__ import annotations
 
@@ -12,7 +15,7 @@ from exitpoll.export.builder import FLOAT, GraphBuilder
 
 LAST = -1  # axis
 
-Shape = tuple[int, ...]  # the axes behind that of the texts
+Shape = tuple[int, ...]  # the axes behind that of the texts; () for a number, whatever its node returns
 
 
 @dataclass(frozen=True, eq=False)
@@ -23,6 +26,7 @@ class Value:
     name: str
     shape: Shape = ()
     logits: Value | None = None  # what log-probabilities were computed from
+    ranked: str | None = None  # what class numbers are the highest places of
 
     def _with(self, operator: str, other: Value | float) -> Value:
         """Add a node on this value and another, or a number."""
@@ -94,7 +98,7 @@ class OnnxOperations:
     def _reduce(self, operator: str, value: Value) -> Value:
         """Reduce the last axis."""
         axes = self.builder.constant([LAST], np.int64)
-        return self._node(operator, value, axes, shape=value.shape[:-1], keepdims=0)
+        return self._node(operator, value, axes, shape=value.shape[:-1], keepdims=_kept(value))
 
     def _to_float(self, value: Value) -> Value:
         """Convert to float32."""
@@ -116,8 +120,8 @@ class OnnxOperations:
         return self._node("Pad", column, before, self.builder.constant(0.0, np.float32), shape=(*logits.shape, 2))
 
     def value(self, logits: Value) -> Value:
-        """Return the value of a regression, its only logit, without the last axis."""
-        return self._node("Squeeze", logits, self.builder.constant([LAST], np.int64), shape=())
+        """Return the value of a regression, its only logit."""
+        return Value(self.builder, logits.name)
 
     def exp(self, values: Value) -> Value:
         """Compute e^x; of log-probabilities in one node with their logarithm."""
@@ -151,7 +155,8 @@ class OnnxOperations:
 
     def argmax(self, values: Value) -> Value:
         """Return the position of the first highest value of the last axis, as a float like everything else."""
-        return self._to_float(self._node("ArgMax", values, shape=values.shape[:-1], axis=LAST, keepdims=0))
+        place = self._node("ArgMax", values, shape=values.shape[:-1], axis=LAST, keepdims=_kept(values))
+        return replace(self._to_float(place), ranked=values.name)
 
     def one_hot(self, answer: Value, classes: int) -> Value:
         """Return 1 at the class of an answer and 0 elsewhere, with a new last axis."""
@@ -177,24 +182,28 @@ class OnnxOperations:
         return like - like
 
     def _column(self, value: Value) -> Value:
-        """Add a last axis of size 1."""
+        """Add a last axis of size 1, which numbers have."""
+        if not value.shape:
+            return replace(value, shape=(1,))
         return self._node("Unsqueeze", value, self.builder.constant([LAST], np.int64), shape=(*value.shape, 1))
 
     def number(self, value: float) -> Value:
         """Return a number, the same for all texts."""
         return Value(self.builder, self.builder.constant(value, np.float32))
 
-    def sum_of_zeros(self, values: Value) -> Value:
-        """Sum over the last axis, multiplied by 0: 0, or NaN where a value is not finite."""
-        zeros = self.builder.constant(np.zeros(values.shape[-1]), np.float32)
-        return self._node("MatMul", values, zeros, shape=values.shape[:-1])
+    def sum_of_zeros(self, values: Value, before: Value | None) -> Value:
+        """Sum over the last axis, multiplied by 0, and add the sum before: 0, or NaN where a value is not finite."""
+        zeros = self.builder.constant(np.zeros((values.shape[-1], 1)), np.float32)
+        if before is None:
+            return self._node("MatMul", values, zeros, shape=values.shape[:-1])
+        return self._node("Gemm", values, zeros, before.name, shape=values.shape[:-1])
 
     # ---- several values as one matrix -------------------------------------------------------------------------------
 
     def columns(self, values: Mapping[str, Value]) -> list[str]:
         """Return every value as a matrix, (texts, its size); `split` takes them apart once they stand side by side."""
         return [
-            value.name if len(value.shape) == 1 else self._reshaped(value.name, (math.prod(value.shape),))
+            value.name if len(value.shape) <= 1 else self._reshaped(value.name, (math.prod(value.shape),))
             for value in values.values()
         ]
 
@@ -203,10 +212,15 @@ class OnnxOperations:
         sizes = self.builder.constant([skipped, *(math.prod(shape) for shape in shapes.values())], np.int64)
         _, *columns = self.builder.nodes("Split", matrix, sizes, outputs=1 + len(shapes), axis=1)
         return {
-            name: Value(self.builder, column if len(shape) == 1 else self._reshaped(column, shape), shape)
+            name: Value(self.builder, column if len(shape) <= 1 else self._reshaped(column, shape), shape)
             for (name, shape), column in zip(shapes.items(), columns, strict=True)
         }
 
     def _reshaped(self, name: str, shape: Shape) -> str:
         """Give every text another shape."""
         return self.builder.node("Reshape", name, self.builder.constant([-1, *shape], np.int64))
+
+
+def _kept(value: Value) -> int:
+    """Return whether reducing the last axis keeps it, with size 1: where a number for every text is left."""
+    return int(len(value.shape) == 1)

@@ -11,12 +11,14 @@ more inputs, with which a call starts behind an exit and stops at one, or where 
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import numpy as np
+from numpy.typing import NDArray
 
 from exitpoll.decide.incremental import BROKEN, take_step
 from exitpoll.decide.metrics import MULTI_LABEL
@@ -24,7 +26,7 @@ from exitpoll.decide.policy import Policy
 from exitpoll.decide.strategies import STATIC
 from exitpoll.engine.exit_graph import Inputs, Outputs, asked_by, depth_cap, levels_at, stops_of
 from exitpoll.engine.manifest import Manifest
-from exitpoll.export.answers import Columns, Stage, answer_at, name_outputs, output_types
+from exitpoll.export.answers import Columns, Stage, answer_at, follows_from_logits, name_outputs, output_types
 from exitpoll.export.builder import BOOL, FLOAT, INT64, GraphBuilder, tensor_type
 from exitpoll.export.onnx_operations import OnnxOperations, Shape, Value
 
@@ -55,20 +57,22 @@ class SelfExitingGraph:
         self.builder = GraphBuilder()
         self.ops = OnnxOperations(self.builder)
         self.classes, self.exits = len(manifest.label_names), len(manifest.exit_layers)
-        self.columns = Columns(self.classes if policy.problem_type == MULTI_LABEL else 1, self.classes)
         self.models: dict[str, ModelProto] = {}
         self.context: dict[str, str] = {}  # what layers and heads need beside the hidden states, by name
         self.per_text: set[str] = set()  # what of it has a row for every text
-        self.remembered = self._remembered()
-        self.columns.remembered = sum(int(np.prod(shape)) for shape in self.remembered.values())
+        self.remembered, self.columns = self._plan_notes()
         self.tokens = [*manifest.padding, "attention_mask"]
 
-    def _remembered(self) -> dict[str, Shape]:
-        """Return what the strategy remembers from exit to exit, and its shapes: the same at every exit."""
+    def _plan_notes(self) -> tuple[dict[str, Shape], Columns]:
+        """Return what the strategy remembers from exit to exit, with its shapes, and the columns of the notes."""
         scratch = GraphBuilder()
         logits, policy = Value(scratch, "logits", (self.classes,)), self.policy
         step = take_step(OnnxOperations(scratch), policy.strategy, logits, {}, 0, policy.settings, policy.problem_type)
-        return {name: value.shape for name, value in step.memory.items()} | {BROKEN: ()}
+        remembered = {name: value.shape for name, value in step.memory.items()} | {BROKEN: ()}
+        answers = self.classes if policy.problem_type == MULTI_LABEL else 1
+        answers = 0 if follows_from_logits(policy, logits, step) else answers
+        size = sum(math.prod(shape) for shape in remembered.values())
+        return remembered, Columns(answers, self.classes, size)
 
     def build(self) -> ModelProto:
         """Return the graph."""
@@ -77,7 +81,7 @@ class SelfExitingGraph:
         stages: list[Stage] = []
         for number in self.stops:
             stages.append(self._add_stage(number, stages[-1] if stages else None))
-        name_outputs(self.builder, stages, self.texts, self.columns, self.manifest)
+        name_outputs(self.ops, stages, self.texts, self.columns, self.manifest)
         outputs = output_types(self.columns, self.manifest, self.stops)
         return self.builder.build("exitpoll", self._input_types(), outputs)
 
@@ -92,7 +96,6 @@ class SelfExitingGraph:
             Inputs.MAX_DEPTH: (INT64, depth_cap(self.policy, self.manifest.exit_layers), []),
             Inputs.WITH_LOGITS: (BOOL, False, []),
             Inputs.FIRST: (INT64, 0, []),
-            Inputs.LAST: (INT64, self.exits - 1, []),
             Inputs.ENOUGH: (INT64, 1, []),
             Inputs.HIDDEN: (FLOAT, np.zeros((0, 0, 0), np.float32), [None, None, None]),
             Inputs.NOTES: (FLOAT, np.zeros((0, width), np.float32), [None, width]),
@@ -102,12 +105,10 @@ class SelfExitingGraph:
         return tokens + [tensor_type(str(name), kind, shape) for name, (kind, _, shape) in defaults.items()]
 
     def _prepare_inputs(self) -> None:
-        """Turn the inputs that say where to leave and to stop into vectors with an entry for every exit."""
+        """Number the texts, and find out at which exits all of them leave."""
         node, constant = self.builder.node, self.builder.constant
         self.texts = node("Shape", "attention_mask", start=0, end=1)  # (1,)
         self.all_rows = node("Range", constant(0), node("Squeeze", self.texts), constant(1))  # (texts,)
-        stops = node("GreaterOrEqual", constant(np.arange(self.exits)), str(Inputs.LAST))
-        self.enough = node("Where", stops, constant(MANY), str(Inputs.ENOUGH))  # (exits,)
         layers = [*(self.manifest.exit_layers[number] for number in self.asked), MANY]
         following = [next(after for after in layers if after > layer) for layer in self.manifest.exit_layers]
         self.capped = node("Less", str(Inputs.MAX_DEPTH), constant(following))  # (exits,) where all texts leave
@@ -138,32 +139,37 @@ class SelfExitingGraph:
 
     def _add_stage(self, number: int, before: Stage | None) -> Stage:
         """Add the branch up to an exit, which is taken where texts go on, or start behind the exit before."""
-        goes_on = self._starts_at(0) if before is None else before.goes_on
         passed = range(0 if before is None else before.number + 1, number)  # exits on the way that nobody asks
+        is_last = number == self.stops[-1]
+        if before is None and is_last:  # all texts take this way
+            return self._start(passed, number)
         # Hidden states and notes are outputs of the whole graph too, under these names.
-        kinds = [
-            tensor_type(Outputs.hidden_at(number), FLOAT, [None] * 3),
-            tensor_type("", INT64, [None]),
-            tensor_type(Outputs.notes_at(number), FLOAT, [None] * 2),
-            tensor_type("", INT64, [None]),
-            *(tensor_type("", FLOAT, [None] * 2) for _ in passed),
-            tensor_type("", BOOL, []),
-        ]
-        choice = self.builder.choose(goes_on, kinds)
+        empty: dict[str, tuple[ValueInfoProto, NDArray]] = {
+            "notes": _nothing(Outputs.notes_at(number), FLOAT, 0, self.columns.width),
+            "rows": _nothing("", INT64, 0),
+        }
+        if not is_last:
+            empty["hidden"] = _nothing(Outputs.hidden_at(number), FLOAT, 0, 0, 0)
+            empty["stays"] = _nothing("", INT64, 0, 0)
+        kinds = [kind for kind, _ in empty.values()]
+        logits = [_nothing("", FLOAT, 0, self.classes) for _ in passed]
+        goes_on = [] if is_last else [tensor_type("", BOOL, [None])]
+        choice = self.builder.choose(
+            self._starts_at(0) if before is None else before.goes_on, [*kinds, *(kind for kind, _ in logits), *goes_on]
+        )
         with choice.branch(True) as outputs:
             later = self._start(passed, number) if before is None else self._continue(passed, number, before)
-            outputs += [later.hidden, later.rows, later.notes, later.stays, *later.passed, later.goes_on]
+            outputs += [*(getattr(later, name) for name in empty), *later.passed, *([later.goes_on] if goes_on else [])]
         with choice.branch(False) as outputs:
-            shapes = [(0, 0, 0), (0,), (0, self.columns.width), (0,), *[(0, self.classes)] * len(passed)]
-            types = [np.float32, np.int64, np.float32, np.int64, *[np.float32] * len(passed)]
-            outputs += [self.builder.local_constant(np.zeros(*empty)) for empty in zip(shapes, types, strict=True)]
-            outputs.append(self._starts_at(number + 1))
-        hidden, rows, notes, stays, *logits_passed, stays_on = choice.names
-        return Stage(number, hidden, rows, notes, stays, stays_on, logits_passed)
+            outputs += [self.builder.local_constant(array) for _, array in (*empty.values(), *logits)]
+            outputs += [self._starts_at(number + 1)] if goes_on else []
+        names = dict(zip(empty, choice.names, strict=False))
+        rest = choice.names[len(empty) :]
+        return Stage(number, **names, passed=rest[: len(passed)], goes_on=rest[-1] if goes_on else "")
 
     def _starts_at(self, number: int) -> str:
-        """Return whether the texts of this call start before the layers that lead to an exit, ()."""
-        return self.builder.node("Equal", str(Inputs.FIRST), self.builder.constant(number))
+        """Return whether the texts of this call start before the layers that lead to an exit, (1,)."""
+        return self.builder.node("Equal", str(Inputs.FIRST), self.builder.constant([number]))
 
     def _start(self, passed: Sequence[int], number: int) -> Stage:
         """Embed all texts and run them to the first exit."""
@@ -181,7 +187,8 @@ class SelfExitingGraph:
         with choice.branch(True) as outputs:
             outputs += entering
         with choice.branch(False) as outputs:
-            outputs += [self._pick(name, before.stays) for name in inside]
+            places = self.builder.node("Gather", before.stays, self.builder.constant(0))
+            outputs += [self._pick(name, places) for name in inside]
         hidden, rows, notes = choice.names
         return self._run_to_exit(passed, number, hidden, rows, notes)
 
@@ -199,16 +206,22 @@ class SelfExitingGraph:
         logits, policy = Value(self.builder, name, (self.classes,)), self.policy
         memory = {} if notes is None else self.ops.split(notes, self.columns.results, self.remembered)
         place = self.asked.index(number)  # among the exits that the policy asks
-        broken = self.ops.sum_of_zeros(logits)  # NaN from the first exit on whose logits are not finite, 0 before
-        if BROKEN in memory:
-            broken = memory[BROKEN] + broken
+        # NaN from the first exit on whose logits are not finite, 0 before.
+        broken = self.ops.sum_of_zeros(logits, memory.get(BROKEN))
         step = take_step(self.ops, policy.strategy, logits, memory, place, policy.settings, policy.problem_type)
         leaves, fired = self._leaves(number, step.score + broken)
-        answer = answer_at(self.ops, policy, fired, logits, step)
-        left_at = self.ops.where(leaves, self.ops.number(number + 1.0), self.ops.number(0.0))
-        columns = {"left_at": left_at, "answer": answer, "logits": logits, **step.memory, BROKEN: broken}
+        here, is_last = number + 1.0, number == self.exits - 1
+        if is_last:  # all texts leave
+            left_at = Value(self.builder, self.builder.filled(self.builder.node("Shape", broken.name), here))
+        else:
+            left_at = self.ops.where(leaves, self.ops.number(here), self.ops.number(0.0))
+        columns = {"logits": logits, "left_at": left_at}
+        if self.columns.answer:
+            columns["answer"] = answer_at(self.ops, policy, fired, logits, step)
+        columns |= {**step.memory, BROKEN: broken}
         written = self.builder.node("Concat", *self.ops.columns(columns), axis=1)
-        return Stage(number, hidden, rows, written, *self._stays(number, leaves), logits_passed)
+        stays, goes_on = ("", "") if is_last else self._stays(leaves)
+        return Stage(number, rows, written, logits_passed, hidden, stays, goes_on)
 
     def _logits_if_wanted(self, number: int, hidden: str, rows: str) -> str:
         """Ask the head of an exit that texts pass, if the logits of all exits are wanted: (texts or none, classes)."""
@@ -226,21 +239,18 @@ class SelfExitingGraph:
         choice = self.builder.choose(str(Inputs.WITH_LOGITS), [tensor_type("", FLOAT, [None] * 2)])
         with choice.branch(True) as outputs:
             logits = self._inline_with(self.manifest.heads[number], hidden, rows, {})
-            shapes = [(1 + self.columns.answer,), (self.columns.remembered,)]
-            before, behind = (
-                self.builder.filled(node("Concat", texts, constant(shape), axis=0), 0.0) for shape in shapes
-            )
+            size = self.columns.width - self.classes
+            behind = self.builder.filled(node("Concat", texts, constant([size]), axis=0), 0.0)
             if notes is not None:
-                sizes = constant([self.columns.results, self.columns.remembered])
-                behind = self.builder.nodes("Split", notes, sizes, outputs=2, axis=1)[1]
-            outputs.append(node("Concat", before, logits, behind, axis=1))
+                behind = self.builder.nodes("Split", notes, constant([self.classes, size]), outputs=2, axis=1)[1]
+            outputs.append(node("Concat", logits, behind, axis=1))
         with choice.branch(False) as outputs:
             nothing = node("Concat", texts, constant([self.columns.width]), axis=0)
             outputs.append(self.builder.filled(nothing, 0.0) if notes is None else notes)
         count = node("Squeeze", texts)  # ()
-        everyone = node("Range", constant(0), count, constant(1))
-        goes_on = node("GreaterOrEqual", count, self._at(self.enough, number))
-        return Stage(number, hidden, rows, choice.names[0], everyone, goes_on)
+        everyone = node("Unsqueeze", node("Range", constant(0), count, constant(1)), constant([0]))
+        goes_on = node("GreaterOrEqual", count, str(Inputs.ENOUGH))
+        return Stage(number, rows, choice.names[0], hidden=hidden, stays=everyone, goes_on=goes_on)
 
     def _inline_with(self, file: str, hidden: str, rows: str, picked: dict[str, str]) -> str:
         """Put a layer or a head into the file, with the rows of what it needs beside the hidden states."""
@@ -262,15 +272,18 @@ class SelfExitingGraph:
     # ---- decisions --------------------------------------------------------------------------------------------------
 
     def _leaves(self, number: int, score: Value) -> tuple[Value, Value]:
-        """Return which texts leave, and which of them because of their score, as NaN does not; at the last exit all."""
+        """Return which texts leave, and which of them because of their score, as NaN does not."""
         fired = score >= Value(self.builder, self._at(str(Inputs.LEVELS), number))
-        if number == self.exits - 1:
-            everyone = self.builder.filled(self.builder.node("Shape", score.name), True)
-            return Value(self.builder, everyone), fired
         return Value(self.builder, self.builder.node("Or", fired.name, self._at(self.capped, number))), fired
 
-    def _stays(self, number: int, leaves: Value) -> tuple[str, str]:
+    def _stays(self, leaves: Value) -> tuple[str, str]:
         """Return the places of the texts that stay, and whether these are enough to go on."""
         node = self.builder.node
-        places = node("Reshape", node("NonZero", node("Not", leaves.name)), self.builder.constant([-1]))
-        return places, node("GreaterOrEqual", node("Size", places), self._at(self.enough, number))
+        places = node("NonZero", node("Not", leaves.name))  # (2, texts that stay), rows and columns
+        return places, node("GreaterOrEqual", node("Shape", places, start=1), str(Inputs.ENOUGH))
+
+
+def _nothing(name: str, kind: int, *shape: int) -> tuple[ValueInfoProto, NDArray]:
+    """Return the type of a tensor whose axes that are 0 here may have any size, and one without any texts."""
+    dtype = {FLOAT: np.float32, INT64: np.int64}[kind]
+    return tensor_type(name, kind, [size or None for size in shape]), np.zeros(shape, dtype)
