@@ -116,18 +116,18 @@ class OnnxGraph:
 
     def pass_exits(self, state: GraphState, levels: NDArray, max_depth: NDArray, enough: int) -> Passage:
         """Run texts past exits until they have left, or fewer than `enough` of them stay."""
-        settings = {Inputs.LEVELS: levels, Inputs.MAX_DEPTH: max_depth}
+        settings: dict[str, NDArray] = {Inputs.LEVELS: levels, Inputs.MAX_DEPTH: max_depth}
         if enough <= 1:  # all texts leave in this call
             numbers, logits, answer, probability = self._results(*self._run(self._result_names, state, settings))
-            return Passage(np.arange(len(numbers)), numbers, answer, probability, logits)
-        settings |= {Inputs.ENOUGH: np.array(enough)}
+            return Passage(None, numbers, answer, probability, logits)
+        settings[Inputs.ENOUGH] = np.array(enough)
         outputs = self._run(self._result_names + self._state_names, state, settings)
         results = self._results(*outputs[: len(self._result_names)])
         numbers, states = results[0], outputs[len(self._result_names) :]
         left, stay = (numbers >= 0).nonzero()[0], (numbers < 0).nonzero()[0]
         numbers, logits, answer, probability = (array[left] for array in results)
         if not len(stay):
-            return Passage(left, numbers, answer, probability, logits)
+            return Passage(None, numbers, answer, probability, logits)
         return Passage(left, numbers, answer, probability, logits, stay, *self._stopped(state, results[0], states))
 
     def _results(self, numbers: NDArray, logits: NDArray, answer: NDArray, *probability: NDArray) -> list[NDArray]:
@@ -153,7 +153,7 @@ class OnnxGraph:
         """Run texts to an exit, and ask the exits on the way that the policy inside asks."""
         self._run([str(Outputs.EXIT_NUMBER)], self.embed(tokens), self._stop_at(exit_number))
 
-    def _stop_at(self, exit_number: int) -> dict[Inputs, NDArray]:
+    def _stop_at(self, exit_number: int) -> dict[str, NDArray]:
         """Return inputs with which all texts leave at one exit."""
         return {Inputs.LEVELS: self._never, Inputs.MAX_DEPTH: np.array(self.exit_layers[exit_number])}
 
@@ -162,10 +162,9 @@ class OnnxGraph:
         settings = {**self._stop_at(len(self.exit_layers) - 1), Inputs.WITH_LOGITS: np.array(True)}
         return self._run([str(Outputs.EXIT_LOGITS)], self.embed(tokens), settings)[0]
 
-    def _run(self, outputs: Sequence[str], state: GraphState, settings: Mapping[Inputs, NDArray]) -> Sequence[NDArray]:
+    def _run(self, outputs: Sequence[str], state: GraphState, settings: Mapping[str, NDArray]) -> Sequence[NDArray]:
         """Run the graph from where texts are."""
-        feed: dict[str, NDArray] = dict(state.columns)
-        feed.update((str(name), value) for name, value in settings.items())
+        feed: dict[str, NDArray] = {**state.columns, **settings}
         if state.hidden is not None and state.notes is not None:
             unread = np.zeros((0, 0), dtype=np.int64)  # they are embedded already
             feed |= dict.fromkeys(self.padding, unread)

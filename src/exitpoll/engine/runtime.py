@@ -68,12 +68,12 @@ class Runtime(Protocol):
 class Passage:
     """What became of texts in one call past several exits."""
 
-    left: NDArray  # (left,) rows of the texts that left
+    left: NDArray | None  # (left,) rows of the texts that left; None if all have
     exit_numbers: NDArray  # (left,)
     answer: NDArray  # (left,), or (left, classes)
     probability: NDArray  # in the shape of the answers
     logits: NDArray  # (left, classes) of the exits at which they left
-    stay: NDArray | None = None  # (stay,) rows of the texts that stay; None if all have left
+    stay: NDArray | None = None  # (stay,) rows of the texts that stay; None if there are none
     state: State = None  # behind the exit at which the call stopped; holds these texts, and maybe others
     rows: NDArray | None = None  # (stay,) their rows in the state
     passed: int = 0  # exits that they have passed

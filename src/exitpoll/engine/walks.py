@@ -167,17 +167,13 @@ class PastExits:
         """Run a group until its texts have left, or fewer than `enough` stay."""
         passage = self.runtime.pass_exits(group.state, self.levels, self.max_depth, enough)
         departures = []
-        if len(passage.left):
-            departure = Departure(
-                group.numbers[passage.left],
-                passage.exit_numbers,
-                passage.answer,
-                passage.probability,
-                np.isfinite(passage.logits).all(axis=1),
-                passage.logits,
-                group.lengths[passage.left],
-            )
-            departures.append(departure)
+        if len(passage.exit_numbers):
+            numbers, lengths = group.numbers, group.lengths
+            if passage.left is not None:
+                numbers, lengths = numbers[passage.left], lengths[passage.left]
+            answers = passage.exit_numbers, passage.answer, passage.probability
+            is_finite = np.isfinite(passage.logits).all(axis=1)
+            departures.append(Departure(numbers, *answers, is_finite, passage.logits, lengths))
         if passage.stay is None:
             return departures, None
         depth = np.full(len(passage.stay), self.layers[passage.passed - 1])
