@@ -10,7 +10,6 @@ from itertools import chain, islice
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-import numpy as np
 from numpy.typing import NDArray
 
 from exitpoll.data.batching import Text, lengths_of, pick
@@ -24,7 +23,7 @@ from exitpoll.engine.costs import USUAL, CallCosts, costs_of, kept_costs
 from exitpoll.engine.loading import default_runtime, load_model, policy_of
 from exitpoll.engine.runtime import LoadedModel
 from exitpoll.engine.scheduler import Scheduler
-from exitpoll.engine.walks import Batch, Departure, Group, Walk, first_group, joined, walk_for
+from exitpoll.engine.walks import Batch, Departure, Walk, walk_for
 from exitpoll.errors import InputError
 
 if TYPE_CHECKING:
@@ -214,16 +213,11 @@ class Engine:
         return explain(self, text)
 
     def _run_alone(self, given: object) -> Iterator[tuple[int, Prediction]]:
-        """Predict a text that is the only one, without what serves to find the best calls for many."""
+        """Predict a text that is the only one."""
         text = to_text("text 0", given)
         self.model.check_pairs("text 0", pairs=isinstance(text, tuple))
         tokens = self.model.tokenize(Texts.of([text]))
-        group: Group | None = first_group(self.runtime, Batch(np.zeros(1, np.int64), tokens))
-        while group is not None:
-            departures, stay = self.walk.run(group, enough=1)
-            for departure in departures:
-                yield from predictions_of(self.model, departure)
-            group = stay and joined(self.runtime, [stay])
+        yield from predictions_of(self.model, self.walk.run_alone(tokens))
 
     @cached_property
     def costs(self) -> CallCosts:

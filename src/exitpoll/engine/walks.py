@@ -16,8 +16,9 @@ from exitpoll.decide.metrics import predictions
 from exitpoll.decide.policy import Policy
 from exitpoll.decide.steps import Memory
 from exitpoll.engine.exit_graph import asked_by, depth_cap, levels_at
-from exitpoll.engine.runtime import ExitingRuntime, Runtime, State, exits_by_itself
+from exitpoll.engine.runtime import ExitingRuntime, Passage, Runtime, State, exits_by_itself
 
+ALONE = np.zeros(1, dtype=np.int64)  # the number of a text that is the only one
 SEEN = "seen"  # in memory: the logits of the exits asked so far, NaN for those to come
 
 
@@ -130,6 +131,9 @@ class Walk(Protocol):
             The texts that leave, and those that stay, if there are any.
         """
 
+    def run_alone(self, tokens: Tokens) -> Departure:
+        """Run one text until it leaves, without what serves to find the best calls for many."""
+
 
 def walk_for(runtime: Runtime, policy: Policy) -> Walk:
     """Return the fastest way to run a model with a policy.
@@ -171,14 +175,23 @@ class PastExits:
             numbers, lengths = group.numbers, group.lengths
             if passage.left is not None:
                 numbers, lengths = numbers[passage.left], lengths[passage.left]
-            answers = passage.exit_numbers, passage.answer, passage.probability
-            is_finite = np.isfinite(passage.logits).all(axis=1)
-            departures.append(Departure(numbers, *answers, is_finite, passage.logits, lengths))
+            departures.append(self._departure(numbers, lengths, passage))
         if passage.stay is None:
             return departures, None
         depth = np.full(len(passage.stay), self.layers[passage.passed - 1])
         numbers, lengths = group.numbers[passage.stay], group.lengths[passage.stay]
         return departures, Group(numbers, lengths, depth, {}, passage.state, passage.rows)
+
+    def run_alone(self, tokens: Tokens) -> Departure:
+        """Run one text until it leaves, in one call."""
+        passage = self.runtime.pass_exits(self.runtime.embed(tokens), self.levels, self.max_depth, enough=1)
+        return self._departure(ALONE, lengths_of(tokens), passage)
+
+    @staticmethod
+    def _departure(numbers: NDArray, lengths: NDArray, passage: Passage) -> Departure:
+        """Describe the texts that left in a call."""
+        answers = passage.exit_numbers, passage.answer, passage.probability
+        return Departure(numbers, *answers, np.isfinite(passage.logits).all(axis=1), passage.logits, lengths)
 
 
 class ExitByExit:
@@ -209,6 +222,16 @@ class ExitByExit:
         steps, first = self.layers_ahead(group), int(group.depth.min()) + 1
         group.state = self.runtime.advance(group.state, range(first, first + steps))
         return self.ask(group, steps)
+
+    def run_alone(self, tokens: Tokens) -> Departure:
+        """Run one text until it leaves."""
+        group = first_group(self.runtime, Batch(ALONE, tokens))
+        while True:
+            departures, stay = self.run(group, enough=1)
+            if stay is None:
+                [departure] = departures
+                return departure
+            group = joined(self.runtime, [stay])
 
     def layers_ahead(self, group: Group) -> int:
         """Return how many layers the first of a group's texts has to run to its next exit."""
