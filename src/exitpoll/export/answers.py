@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -18,6 +18,8 @@ from exitpoll.export.onnx_operations import OnnxOperations, Value
 
 if TYPE_CHECKING:
     from onnx import ValueInfoProto
+
+PASSED = "passed"  # logits of an exit on the way, among what a branch returns
 
 
 @dataclass
@@ -56,6 +58,19 @@ class Stage:
     hidden: str = ""  # (texts inside, tokens, width); from here on, nothing at the last exit
     stays: str = ""  # (1 or 2, texts that stay) their places among those inside, in the first row
     goes_on: str = ""  # (1,) whether they go on to the next exit
+
+    @classmethod
+    def of(cls, number: int, tensors: Mapping[str, str]) -> Stage:
+        """Put together what a branch returned, by name."""
+        named = {name: tensor for name, tensor in tensors.items() if not name.startswith(PASSED)}
+        return cls(number, **named, passed=[tensor for name, tensor in tensors.items() if name.startswith(PASSED)])
+
+    @property
+    def tensors(self) -> dict[str, str]:
+        """What a branch returns, by name."""
+        names = ("rows", "notes", "hidden", "stays", "goes_on")
+        passed = {f"{PASSED} {place}": tensor for place, tensor in enumerate(self.passed)}
+        return {name: getattr(self, name) for name in names} | passed
 
 
 def answer_at(ops: OnnxOperations, policy: Policy, fired: Value, logits: Value, step: Step) -> Value:

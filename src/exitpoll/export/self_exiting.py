@@ -2,8 +2,8 @@
 
 Between two exits that the policy asks there is an `If` node: where texts stay, its branch picks their rows, runs the
 layers up to the next of these exits, asks its head and decides. The branches follow one another and are not nested, and
-weights belong to the outermost graph: so ONNX Runtime keeps every weight once, and prepacks it. Every node takes time,
-so a branch that is not taken has one, and what texts were answered is put together once, at the end.
+matrices belong to the outermost graph: so ONNX Runtime keeps each once, and prepacks it. Every node takes time, so a
+branch that is not taken has one, and what texts were answered is put together once, at the end.
 
 The levels that scores must reach and the most layers to run are inputs with the policy's as defaults. The engine uses
 more inputs, with which a call starts behind an exit and stops at one, or where too few texts stay.
@@ -26,7 +26,15 @@ from exitpoll.decide.policy import Policy
 from exitpoll.decide.strategies import STATIC
 from exitpoll.engine.exit_graph import Inputs, Outputs, asked_by, depth_cap, levels_at, stops_of
 from exitpoll.engine.manifest import Manifest
-from exitpoll.export.answers import Columns, Stage, answer_at, follows_from_logits, name_outputs, output_types
+from exitpoll.export.answers import (
+    PASSED,
+    Columns,
+    Stage,
+    answer_at,
+    follows_from_logits,
+    name_outputs,
+    output_types,
+)
 from exitpoll.export.builder import BOOL, FLOAT, INT64, GraphBuilder, tensor_type
 from exitpoll.export.onnx_operations import OnnxOperations, Shape, Value
 
@@ -140,32 +148,33 @@ class SelfExitingGraph:
     def _add_stage(self, number: int, before: Stage | None) -> Stage:
         """Add the branch up to an exit, which is taken where texts go on, or start behind the exit before."""
         passed = range(0 if before is None else before.number + 1, number)  # exits on the way that nobody asks
-        is_last = number == self.stops[-1]
-        if before is None and is_last:  # all texts take this way
+        if before is None and number == self.stops[-1]:  # all texts take this way
             return self._start(passed, number)
+        returned = self._returned_by_branch(number, len(passed))
+        goes_on = self._starts_at(0) if before is None else before.goes_on
+        choice = self.builder.choose(goes_on, [kind for kind, _ in returned.values()])
+        with choice.branch(True) as outputs:
+            later = self._start(passed, number) if before is None else self._continue(passed, number, before)
+            outputs += [later.tensors[name] for name in returned]
+        with choice.branch(False) as outputs:
+            outputs += [
+                self._starts_at(number + 1) if nothing is None else self.builder.local_constant(nothing)
+                for _, nothing in returned.values()
+            ]
+        return Stage.of(number, dict(zip(returned, choice.names, strict=True)))
+
+    def _returned_by_branch(self, number: int, passed: int) -> dict[str, tuple[ValueInfoProto, NDArray | None]]:
+        """Return the types of what a branch returns, and what it is where no texts take it, if that is known."""
         # Hidden states and notes are outputs of the whole graph too, under these names.
-        empty: dict[str, tuple[ValueInfoProto, NDArray]] = {
+        returned: dict[str, tuple[ValueInfoProto, NDArray | None]] = {
             "notes": _nothing(Outputs.notes_at(number), FLOAT, 0, self.columns.width),
             "rows": _nothing("", INT64, 0),
         }
-        if not is_last:
-            empty["hidden"] = _nothing(Outputs.hidden_at(number), FLOAT, 0, 0, 0)
-            empty["stays"] = _nothing("", INT64, 0, 0)
-        kinds = [kind for kind, _ in empty.values()]
-        logits = [_nothing("", FLOAT, 0, self.classes) for _ in passed]
-        goes_on = [] if is_last else [tensor_type("", BOOL, [None])]
-        choice = self.builder.choose(
-            self._starts_at(0) if before is None else before.goes_on, [*kinds, *(kind for kind, _ in logits), *goes_on]
-        )
-        with choice.branch(True) as outputs:
-            later = self._start(passed, number) if before is None else self._continue(passed, number, before)
-            outputs += [*(getattr(later, name) for name in empty), *later.passed, *([later.goes_on] if goes_on else [])]
-        with choice.branch(False) as outputs:
-            outputs += [self.builder.local_constant(array) for _, array in (*empty.values(), *logits)]
-            outputs += [self._starts_at(number + 1)] if goes_on else []
-        names = dict(zip(empty, choice.names, strict=False))
-        rest = choice.names[len(empty) :]
-        return Stage(number, **names, passed=rest[: len(passed)], goes_on=rest[-1] if goes_on else "")
+        if number != self.stops[-1]:
+            returned["hidden"] = _nothing(Outputs.hidden_at(number), FLOAT, 0, 0, 0)
+            returned["stays"] = _nothing("", INT64, 0, 0)
+            returned["goes_on"] = tensor_type("", BOOL, [None]), None
+        return returned | {f"{PASSED} {place}": _nothing("", FLOAT, 0, self.classes) for place in range(passed)}
 
     def _starts_at(self, number: int) -> str:
         """Return whether the texts of this call start before the layers that lead to an exit, (1,)."""
@@ -178,17 +187,13 @@ class SelfExitingGraph:
 
     def _continue(self, passed: Sequence[int], number: int, before: Stage) -> Stage:
         """Pick the texts that stay, or take those that start here, and run them to the next exit."""
-        entering, inside = (
-            [str(Inputs.HIDDEN), self.all_rows, str(Inputs.NOTES)],
-            [before.hidden, before.rows, before.notes],
-        )
         kinds = [tensor_type("", kind, [None] * axes) for kind, axes in ((FLOAT, 3), (INT64, 1), (FLOAT, 2))]
         choice = self.builder.choose(self._starts_at(before.number + 1), kinds)
         with choice.branch(True) as outputs:
-            outputs += entering
+            outputs += [str(Inputs.HIDDEN), self.all_rows, str(Inputs.NOTES)]
         with choice.branch(False) as outputs:
             places = self.builder.node("Gather", before.stays, self.builder.constant(0))
-            outputs += [self._pick(name, places) for name in inside]
+            outputs += [self._pick(name, places) for name in (before.hidden, before.rows, before.notes)]
         hidden, rows, notes = choice.names
         return self._run_to_exit(passed, number, hidden, rows, notes)
 
@@ -202,25 +207,10 @@ class SelfExitingGraph:
                 logits_passed.append(self._logits_if_wanted(on_way, hidden, rows))
         if number not in self.asked:
             return replace(self._pass_by(number, hidden, rows, notes), passed=logits_passed)
-        name = self._inline_with(self.manifest.heads[number], hidden, rows, picked)
-        logits, policy = Value(self.builder, name, (self.classes,)), self.policy
-        memory = {} if notes is None else self.ops.split(notes, self.columns.results, self.remembered)
-        place = self.asked.index(number)  # among the exits that the policy asks
-        # NaN from the first exit on whose logits are not finite, 0 before.
-        broken = self.ops.sum_of_zeros(logits, memory.get(BROKEN))
-        step = take_step(self.ops, policy.strategy, logits, memory, place, policy.settings, policy.problem_type)
-        leaves, fired = self._leaves(number, step.score + broken)
-        here, is_last = number + 1.0, number == self.exits - 1
-        if is_last:  # all texts leave
-            left_at = Value(self.builder, self.builder.filled(self.builder.node("Shape", broken.name), here))
-        else:
-            left_at = self.ops.where(leaves, self.ops.number(here), self.ops.number(0.0))
-        columns = {"logits": logits, "left_at": left_at}
-        if self.columns.answer:
-            columns["answer"] = answer_at(self.ops, policy, fired, logits, step)
-        columns |= {**step.memory, BROKEN: broken}
-        written = self.builder.node("Concat", *self.ops.columns(columns), axis=1)
-        stays, goes_on = ("", "") if is_last else self._stays(leaves)
+        logits = Value(
+            self.builder, self._inline_with(self.manifest.heads[number], hidden, rows, picked), (self.classes,)
+        )
+        written, stays, goes_on = self._decide(number, logits, notes)
         return Stage(number, rows, written, logits_passed, hidden, stays, goes_on)
 
     def _logits_if_wanted(self, number: int, hidden: str, rows: str) -> str:
@@ -270,6 +260,26 @@ class SelfExitingGraph:
         return self.builder.node("Gather", vector, self.builder.constant(number))
 
     # ---- decisions --------------------------------------------------------------------------------------------------
+
+    def _decide(self, number: int, logits: Value, notes: str | None) -> tuple[str, str, str]:
+        """Decide at an exit: notes on the texts inside, the places of those that stay, and whether these go on."""
+        policy, is_last = self.policy, number == self.exits - 1
+        memory = {} if notes is None else self.ops.split(notes, self.columns.results, self.remembered)
+        place = self.asked.index(number)  # among the exits that the policy asks
+        # NaN from the first exit on whose logits are not finite, 0 before.
+        broken = self.ops.sum_of_zeros(logits, memory.get(BROKEN))
+        step = take_step(self.ops, policy.strategy, logits, memory, place, policy.settings, policy.problem_type)
+        leaves, fired = self._leaves(number, step.score + broken)
+        if is_last:  # all texts leave
+            left_at = Value(self.builder, self.builder.filled(self.builder.node("Shape", broken.name), number + 1.0))
+        else:
+            left_at = self.ops.where(leaves, self.ops.number(number + 1.0), self.ops.number(0.0))
+        columns = {"logits": logits, "left_at": left_at}
+        if self.columns.answer:
+            columns["answer"] = answer_at(self.ops, policy, fired, logits, step)
+        columns |= {**step.memory, BROKEN: broken}
+        written = self.builder.node("Concat", *self.ops.columns(columns), axis=1)
+        return written, *(("", "") if is_last else self._stays(leaves))
 
     def _leaves(self, number: int, score: Value) -> tuple[Value, Value]:
         """Return which texts leave, and which of them because of their score, as NaN does not."""
