@@ -57,6 +57,9 @@ class ExitingNumbers(Numbers):
         assert len({passed for (_, passed), _ in parts}) == 1
         return super().gather([(texts, rows) for (texts, _), rows in parts]), parts[0][0][1]
 
+    def pass_alone(self, tokens, levels, max_depth):
+        return self.pass_exits(self.embed(tokens), levels, max_depth, enough=1)
+
     def pass_exits(self, state, levels, max_depth, enough):
         """Replay the policy; the call stops behind the first exit at which fewer than `enough` texts stay."""
         texts, passed = state

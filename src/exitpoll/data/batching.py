@@ -8,6 +8,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 Text = str | tuple[str, str]  # a text, or a pair of texts
+ONES = np.ones((1, 512), dtype=np.int64)  # the mask of one text is a part of it: at batch size 1 every step counts
+ONES.flags.writeable = False
 Tokens = Mapping[str, Sequence[Sequence[int]]]  # input_ids, token_type_ids, …: one list for every text, unpadded
 
 
@@ -79,7 +81,8 @@ def padded_columns(tokens: Tokens, padding: Mapping[str, int]) -> dict[str, NDAr
     """
     if len(tokens["input_ids"]) == 1:  # nothing to pad
         alone = {name: np.array(tokens[name], dtype=np.int64) for name in padding}
-        return {**alone, "attention_mask": np.ones((1, len(tokens["input_ids"][0])), dtype=np.int64)}
+        length = len(tokens["input_ids"][0])
+        return {**alone, "attention_mask": ONES[:, :length] if length <= ONES.size else np.ones((1, length), np.int64)}
     lengths = lengths_of(tokens)
     longest = int(lengths.max())
     columns = {name: padded(tokens[name], longest, filler) for name, filler in padding.items()}

@@ -167,6 +167,9 @@ class Engine:
         Returns:
             Predictions in the order of the texts.
         """
+        if isinstance(texts, list) and len(texts) == 1 and not progress:  # as services call it: no time is to be lost
+            self._check_call(batch_size)
+            return [self._predict_alone(texts[0])]
         stream = self.stream(texts, batch_size)
         if progress:
             stream = _shown(stream, len(texts) if isinstance(texts, Sized) else None)
@@ -186,12 +189,11 @@ class Engine:
         Yields:
             The number of a text, from 0, and its prediction.
         """
-        batch_size = to_integer("batch_size", batch_size)
-        self.model.check_process()
+        batch_size = self._check_call(batch_size)
         numbered = iterate_texts(texts)
         first = list(islice(numbered, WINDOW))
         if len(first) == 1:
-            yield from self._run_alone(first[0])
+            yield 0, self._predict_alone(first[0])
             return
         scheduler = self._scheduler(self._costs_for(len(first)), refill=refill and batch_size > 1)
         windows = chain([first] if first else [], iter(lambda: list(islice(numbered, WINDOW)), []))
@@ -212,12 +214,18 @@ class Engine:
 
         return explain(self, text)
 
-    def _run_alone(self, given: object) -> Iterator[tuple[int, Prediction]]:
+    def _check_call(self, batch_size: int) -> int:
+        """Check what can be checked before any text is read, and return the batch size."""
+        self.model.check_process()
+        return to_integer("batch_size", batch_size)
+
+    def _predict_alone(self, given: object) -> Prediction:
         """Predict a text that is the only one."""
         text = to_text("text 0", given)
         self.model.check_pairs("text 0", pairs=isinstance(text, tuple))
         tokens = self.model.tokenize(Texts.of([text]))
-        yield from predictions_of(self.model, self.walk.run_alone(tokens))
+        [(_, prediction)] = predictions_of(self.model, self.walk.run_alone(tokens))
+        return prediction
 
     @cached_property
     def costs(self) -> CallCosts:

@@ -95,6 +95,9 @@ class ExitingRuntime(Runtime, Protocol):
     def pass_exits(self, state: State, levels: NDArray, max_depth: NDArray, enough: int) -> Passage:
         """Run texts past exits until they have left, or fewer than `enough` of them stay."""
 
+    def pass_alone(self, tokens: Tokens, levels: NDArray, max_depth: NDArray) -> Passage:
+        """Run one text past exits until it has left."""
+
     def run_to(self, tokens: Tokens, exit_number: int) -> None:
         """Run texts to an exit, and ask the exits on the way that the policy inside asks."""
 

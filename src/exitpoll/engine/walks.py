@@ -184,7 +184,7 @@ class PastExits:
 
     def run_alone(self, tokens: Tokens) -> Departure:
         """Run one text until it leaves, in one call."""
-        passage = self.runtime.pass_exits(self.runtime.embed(tokens), self.levels, self.max_depth, enough=1)
+        passage = self.runtime.pass_alone(tokens, self.levels, self.max_depth)
         return self._departure(ALONE, lengths_of(tokens), passage)
 
     @staticmethod
