@@ -294,6 +294,36 @@ def _reached(bar: Bar, kind: str, measured: Mapping[str, Any]) -> str:
     return " / ".join(cells)
 
 
+def one_text_table(found: Mapping[str, Any]) -> str:
+    """Write where the time of one short text goes.
+
+    Args:
+        found: The content of benchmarks/results/one_text.json.
+
+    Returns:
+        A table, and a sentence on Python.
+    """
+    rows = [
+        "| runtime | a text leaves after layer | static graph, µs | heads on the way | deciding | exiting graph, µs |",
+        "|---|---|---|---|---|---|",
+    ]
+    sentences = []
+    for kind, precision in {"onnx": "float32", "onnx-int8": "int8"}.items():
+        for row in found[precision]["leaving"]:
+            heads, deciding = row["with_heads"] - row["static"], row["exiting"] - row["with_heads"]
+            cells = (f"{row['static']:.0f}", f"{heads:+.0f}", f"{deciding:+.0f}", f"{row['exiting']:.0f}")
+            rows.append(f"| {TITLES[kind]} | {row['layer']} | {' | '.join(cells)} |")
+        python = found[precision]["python"]
+        takes = [f"{one['engine']:.0f} ({one['static']:.0f}) µs if {layer} run" for layer, one in python.items()]
+        sentences.append(f"in {precision} {' and '.join(takes)}")
+    asked = ", ".join(map(str, found["asked"]))
+    about = (
+        f"Exits {asked} are asked; {found['tokens']} tokens. Python takes, beside the graph (beside a static graph),"
+    )
+    why = "more where more layers have pushed it out of the caches."
+    return "\n".join([*rows, "", f"{about} {'; '.join(sentences)}: {why}"])
+
+
 def start_table(found: Mapping[str, Any]) -> str:
     """Write what a process pays before its first answer.
 

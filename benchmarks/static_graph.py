@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -12,15 +13,16 @@ if TYPE_CHECKING:
     from onnx import ModelProto
 
 
-def join_static(parts: Path, exit_number: int) -> ModelProto:
+def join_static(parts: Path, exit_number: int, on_the_way: Sequence[int] = ()) -> ModelProto:
     """Join the parts of an export into a graph without decisions.
 
     Args:
         parts: An export whose parts are separate files.
         exit_number: The exit whose head answers, counted from 0.
+        on_the_way: Exits below it whose heads are asked too; nothing comes of their answers.
 
     Returns:
-        A graph from token ids to the logits of that exit.
+        A graph from token ids to the logits of these exits, one below the other.
     """
     import onnx
 
@@ -34,9 +36,13 @@ def join_static(parts: Path, exit_number: int) -> ModelProto:
     outputs = [value.name for value in onnx.load(parts / manifest.context).graph.output]
     names = inline(manifest.context, {"mask": "attention_mask"})
     context = {"mask": "attention_mask", "input_ids": "input_ids", **dict(zip(outputs, names, strict=True))}
-    for file in manifest.layers[: manifest.exit_layers[exit_number]]:
+    asked = {manifest.exit_layers[number]: manifest.heads[number] for number in (*on_the_way, exit_number)}
+    logits: list[str] = []
+    for layer, file in enumerate(manifest.layers[: manifest.exit_layers[exit_number]], start=1):
         [hidden] = inline(file, {"hidden": hidden, **context})
-    [logits] = inline(manifest.heads[exit_number], {"hidden": hidden, **context})
-    builder.graph.node.add(op_type="Identity", name="logits", input=[logits], output=["logits"])
+        if layer in asked:
+            logits += inline(asked[layer], {"hidden": hidden, **context})
+    together = logits[0] if len(logits) == 1 else builder.node("Concat", *logits, axis=0)
+    builder.graph.node.add(op_type="Identity", name="logits", input=[together], output=["logits"])
     inputs = [tensor_type(name, INT64, ["texts", "tokens"]) for name in columns]
-    return builder.build("static", inputs, [tensor_type("logits", FLOAT, ["texts", len(manifest.label_names)])])
+    return builder.build("static", inputs, [tensor_type("logits", FLOAT, [None, len(manifest.label_names)])])

@@ -242,6 +242,14 @@ def limits_bars() -> str:
     return limits_bars_table(results("benchmarks", "limits")["tasks"])
 
 
+def one_text() -> str:
+    """Return where the time of one short text goes."""
+    from benchmarks.engine_tables import one_text_table
+
+    found = results_if_measured("one_text")
+    return "Not measured yet: run `python benchmarks/one_text.py`." if found is None else one_text_table(found)
+
+
 def start() -> str:
     """Return what a process pays before its first answer."""
     from benchmarks.engine_tables import start_table
@@ -520,6 +528,7 @@ BLOCKS: dict[str, Callable[[], str]] = {
     "a billion texts": serving("replicas_table", "queueing"),
     "simulated server": serving("validation_table", "queueing"),
     "scale out": scale_out,
+    "one text": one_text,
     "start": start,
     "kills": kills,
 }
