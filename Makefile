@@ -4,7 +4,8 @@ PYTHON ?= python3
 CONSTRAINTS ?= constraints.txt
 BIN := .venv/bin
 READY := .venv/.ready
-TEST = $(BIN)/pytest --numprocesses 2 --dist loadfile --durations 10
+# Files in the order of their names, not by their number of tests: files with few and long tests would come last.
+TEST = $(BIN)/pytest --numprocesses 2 --dist loadfile --no-loadscope-reorder --durations 10
 INSTALL = $(BIN)/python -m pip install --quiet --disable-pip-version-check $(addprefix -c ,$(CONSTRAINTS))
 # ONNX Runtime 1.29 and later report their use to Microsoft by default.
 export ORT_DISABLE_TELEMETRY = 1
