@@ -38,8 +38,9 @@ def join_static(parts: Path, exit_number: int, on_the_way: Sequence[int] = ()) -
     context = {"mask": "attention_mask", "input_ids": "input_ids", **dict(zip(outputs, names, strict=True))}
     asked = {manifest.exit_layers[number]: manifest.heads[number] for number in (*on_the_way, exit_number)}
     logits: list[str] = []
-    for layer, file in enumerate(manifest.layers[: manifest.exit_layers[exit_number]], start=1):
-        [hidden] = inline(file, {"hidden": hidden, **context})
+    for layer in range(manifest.exit_layers[exit_number] + 1):  # 0 is an exit before the first layer
+        if layer:
+            [hidden] = inline(manifest.layers[layer - 1], {"hidden": hidden, **context})
         if layer in asked:
             logits += inline(asked[layer], {"hidden": hidden, **context})
     together = logits[0] if len(logits) == 1 else builder.node("Concat", *logits, axis=0)
