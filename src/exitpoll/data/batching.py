@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 
 Text = str | tuple[str, str]  # a text, or a pair of texts
 ONES = np.ones((1, 512), dtype=np.int64)  # the mask of one text is a part of it: at batch size 1 every step counts
-ONES.flags.writeable = False
+ONES.setflags(write=False)
 Tokens = Mapping[str, Sequence[Sequence[int]]]  # input_ids, token_type_ids, …: one list for every text, unpadded
 
 
