@@ -172,9 +172,10 @@ def _answers(ops: OnnxOperations, answer: str | None, logits: Value, problem_typ
     if answer is None:
         label, probability = node("ArgMax", logits.name, axis=-1, keepdims=0), node("ReduceMax", p, last, keepdims=0)
     else:
-        place = node("Cast", answer, to=INT64)
+        chosen = node("Cast", answer, to=INT64)
         label, probability = (
-            node("Squeeze", column, last) for column in (place, node("GatherElements", p, place, axis=1))
+            node("Squeeze", chosen, last),
+            node("Squeeze", node("GatherElements", p, chosen, axis=1), last),
         )
     return {Outputs.LABEL: label, Outputs.PROBABILITY: probability}
 

@@ -41,7 +41,7 @@ from exitpoll.export.onnx_operations import OnnxOperations, Shape, Value
 if TYPE_CHECKING:
     from onnx import ModelProto, ValueInfoProto
 
-MANY = 1 << 40  # more texts than there are
+MANY = 1 << 40  # more layers than there are
 
 
 class SelfExitingGraph:
